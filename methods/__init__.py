@@ -1,4 +1,4 @@
-"""Methods: which blocks are summed, and which head the sum gives. ADDING.md says how to add one.
+"""Federated methods by name: what clients sum, and how the sum becomes a head. ADDING.md says how to add a method.
 
 A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry point of the group `secagg.methods`
 (`secagg.system.plugins`); plans name it by its code's digest.
@@ -56,7 +56,7 @@ _seen: set[str] = set()
 
 
 def method_named(name: str, parameters: Mapping[str, str | float] | None = None) -> Method:
-    """Return the method of this name with these parameters; a `gate` above 0 puts it behind a class gate (`Gated`).
+    """Return the named method; a parameter `gate` above 0 leaves out classes held by fewer clients than that (`Gated`).
 
     Parameters that are not given have their defaults.
     Raises BadInput for unknown names or types.
@@ -78,7 +78,7 @@ def method_named(name: str, parameters: Mapping[str, str | float] | None = None)
 
 
 def method_of(plan: Plan) -> Method:
-    """Return the method of a plan. Raises BadInput like `method_named`.
+    """Return the method that a plan names, with the plan's parameters. Raises BadInput like `method_named`.
 
     Others write plans: one that names code by anything but its digest would run what is here by that name, unasked.
     """
@@ -89,7 +89,7 @@ def method_of(plan: Plan) -> Method:
 
 
 def kind_named(name: str) -> Callable[..., Method]:
-    """Return the class of a method: one of `METHODS`, or a plug-in's, whose code then runs.
+    """Return the class that implements a method: one of `METHODS`, or a plug-in's, whose code this executes.
 
     Raises BadInput for unknown names, and for code that is not here or brings no method.
     """
@@ -108,7 +108,7 @@ def kind_named(name: str) -> Callable[..., Method]:
 
 
 def planned_method(name: str) -> str:
-    """Return the name that plans use for a method; a plug-in's holds its digest. Raises what `kind_named` raises."""
+    """Return a method's name as in plans; for a plug-in NAME@SHA-256 of its code. Raises what `kind_named` raises."""
     found = None if name in METHODS else plugins.load(plugins.METHODS, name)
     return found.planned if found is not None else name
 
@@ -131,13 +131,13 @@ def _refuse_others(found: plugins.Plugin) -> None:
 
 
 def sums_of(plan: Plan) -> tuple[SumSpec, ...]:
-    """Return the kinds of sums of a plan, in order. Raises BadInput for an unknown method or unknown parameters."""
+    """Return the specification of each kind of secure sum in a plan, in order. Raises BadInput as `method_of` does."""
     method = method_of(plan)
     return method.sums(plan.dimension, len(plan.classes), plan.levels)
 
 
 def read_planned(name: str, known: Parameters, text: str) -> Parameters:
-    """Parse a text of parameters, each to the type of its default in `known`. No file is read. Raises BadInput."""
+    """Parse "slots=16 keep=0.9" into parameters, typed as their defaults in `known`; reads no file. Raises BadInput."""
     read: Parameters = {}
     for word in text.split():
         key, equals, value = word.partition("=")
@@ -154,7 +154,7 @@ def read_planned(name: str, known: Parameters, text: str) -> Parameters:
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:
-    """Return a method's parameters from shared options (None: not given) and from a `text`: "slots=16 keep=0.9".
+    """Merge the `given` options that are not None with a `text` like "slots=16 keep=0.9" into a method's parameters.
 
     Raises BadInput for an option that the method does not have, unless it has FedCGS's default, which says nothing;
     and for rounds that are given as both.
@@ -173,7 +173,7 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
-    """Read a typed text of parameters; a file of a network in it is registered, and replaced by its digest.
+    """Parse parameters as a user types them; a file of an exported network is registered and replaced by its digest.
 
     Raises BadInput as `read_planned` does.
     """

@@ -1,4 +1,4 @@
-"""The check that a method does what it declares: additive integer blocks within their bounds and sensitivities.
+"""Checks that a method's contributions are as declared: integer arrays that add up, with bounded size and sensitivity.
 
 Capacity proof and noise rest on what `sums` says. Here `contribute` is tried on extreme single records and on batches
 of them: on all in a few dimensions and classes, on some with all of the plan's. What passes may still be wrong, what
@@ -44,7 +44,7 @@ REMEDY = "mend contribute or finalize, or declare in sums what they do"
 
 
 def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) -> None:
-    """Raise BadInput where `contribute` breaks what `sums` declares, naming the block, what is declared and found.
+    """Raise BadInput where `contribute` breaks what `sums` declares, naming the array, its declared and found value.
 
     Refused: missing or unknown blocks, another shape, entries that are not int64; an entry of one unit's part beyond
     its block's `bound`; counts, class sums or a second moment under another kind (`Kind`); a unit that moves a block,
@@ -80,7 +80,7 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
 
 
 def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> None:
-    """Raise BadInput unless a method's rounds lead from extreme records to an artifact, with valid shares of μ².
+    """Raise BadInput unless a method's rounds turn extreme records into an artifact, with valid shares of budget μ².
 
     `finalize` runs on the sum of each round, without noise and with σ = 1 on every block, and must not fail; the last
     gives an artifact. Shares of μ² are positive, of the sum's blocks, and add up to 1, as the budgets of all kinds do.

@@ -1,4 +1,4 @@
-"""The class gate: a plan's first sum counts the clients that hold each class, and classes of too few are left out.
+"""The class gate: a first secure sum counts the clients that hold each class; later sums leave out classes of too few.
 
 Where a method tells parts of a class apart (`Traits.cells_per_class`: domains, mostly), what is counted and left out is
 a *cell*: a class in one of the parts.
@@ -36,7 +36,7 @@ MOST_CELLS = 10_000
 @message("KeptClasses")
 @dataclass(frozen=True)
 class KeptClasses:
-    """The broadcast of a class gate: the indices of the classes that pass, or of the cells (class·D + part)."""
+    """The broadcast of a class gate: indices of classes that pass, or class·D + part if each has D parts (domains)."""
 
     classes: Annotated[
         tuple[int, ...], Items(FEWEST_CLASSES, MOST_CELLS, each=Range(0, MOST_CELLS - 1), ascending=True)
@@ -45,7 +45,7 @@ class KeptClasses:
 
 @dataclass(frozen=True)
 class Gated(SimpleMethod):
-    """A method behind a class gate: its first sum is a census, the number of clients with a record of each cell.
+    """A method preceded by a census: a secure sum of how many clients have a record of each cell (class or part of it).
 
     Classes whose opened count is below `threshold` are left out of the sums of `method`, and of its head: a class sum
     over one client would be that client's own prototype. The threshold counts clients that may vanish after the census
@@ -81,7 +81,7 @@ class Gated(SimpleMethod):
 
     @property
     def parts(self) -> int:
-        """The number D of cells into which each class is divided."""
+        """The number D of parts, such as domains, into which the method divides each class."""
         return self.method.traits.cells_per_class
 
     def cell_of(self, examples: Examples) -> Integers:
@@ -89,14 +89,14 @@ class Gated(SimpleMethod):
 
     @property
     def per_class(self) -> frozenset[str]:
-        """The names of the blocks with a row for each class: their shape depends on the number of classes."""
+        """The names of the summed arrays with a row per class: those whose shape depends on the number of classes."""
         two, three = (
             [block for kind in self.method.sums(1, classes, 2) for block in kind.blocks] for classes in (2, 3)
         )
         return frozenset(one.name for one, other in zip(two, three, strict=True) if one.shape != other.shape)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the census, then the method's sums, to which the census leaves a part of μ².
+        """Return the specifications of the census and of the method's sums, which get the rest of the budget μ².
 
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
         Raises BadInput for too many cells.
@@ -130,13 +130,13 @@ class Gated(SimpleMethod):
         return replace(self, method=self.method.begin(dimension, classes, levels))  # type: ignore[arg-type]
 
     def contribute(self, local: Local) -> Contribution:
-        """Return this client's part of the census: 1 for each cell of which it has a record."""
+        """Return this client's census entries: 1 for each cell (class or part of it) of which it has a record."""
         parts, examples = self.parts, local.examples
         held = np.bincount(examples.labels * parts + self.cell_of(examples), minlength=local.classes * parts)
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the method's first round, over the cells that pass. Raises BadInput if fewer than two classes pass."""
+        """Return the method's first round, over cells that enough clients hold. Raises BadInput below two classes."""
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)
@@ -167,7 +167,7 @@ class Gated(SimpleMethod):
 
 
 def put_gate(method: Method, threshold: int) -> Method:
-    """Return the method behind a class gate of `threshold` clients; the unchanged method for 0.
+    """Wrap a method in a gate that drops classes held by fewer than `threshold` clients; return it unchanged for 0.
 
     Raises BadInput below, and for a method that trains one model of all classes.
     """
@@ -179,13 +179,13 @@ def put_gate(method: Method, threshold: int) -> Method:
 
 
 def without_gate(method: Method) -> Method:
-    """Return a gated method without its gate; any other method unchanged."""
+    """Return the method inside a class gate (`Gated`); any other method unchanged."""
     return method.method if isinstance(method, Gated) else method
 
 
 @dataclass(frozen=True)
 class GatedRound(SimpleRound):
-    """A round of a gated method, restricted to the `kept` cells: other cells' records are left out.
+    """A round behind a class gate, in which only records of `kept` cells (classes or parts of them) contribute.
 
     Records of the other cells add nothing, and their entries in the `per_class` blocks are zero. Where there are
     several `parts` these blocks have the shape (C, D, …), but for those `by_class`, whose rows are of whole classes.
@@ -199,7 +199,7 @@ class GatedRound(SimpleRound):
     by_class: frozenset[str] = frozenset()
 
     def contribute(self, local: Local) -> Contribution:
-        """Return the method's blocks over the kept cells, each row in its class's place."""
+        """Return the method's contribution from records in kept cells, with zeros in the rows of left-out classes."""
         rows = self._rows(local.classes)
         examples, is_kept = self._keep(local.examples, rows)
         inputs = None if local.inputs is None else local.inputs[is_kept]
@@ -219,7 +219,7 @@ class GatedRound(SimpleRound):
         return cells
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Return the method's complaints about the kept classes, and complaints about left-out sums that are not 0."""
+        """Return the method's messages about impossible sums, and messages about left-out cells whose sum is not 0."""
         others = self._others(self._classes(blocks)).tolist()
         by_cell = [self._by_cell(blocks[name]) for name in (self.per_class - self.by_class) & set(blocks)]
         part = " in part {}" if self.parts > 1 else ""
@@ -231,7 +231,7 @@ class GatedRound(SimpleRound):
         return [*self.round.sanity_failures(self._narrow(blocks), grid), *left_out]
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the step of the method's round: its head never predicts a class that is left out."""
+        """Return what the method's round makes of the opened sum: its head never predicts a class that is left out."""
         step = self.round.finalize(replace(opened, blocks=self._narrow(opened.blocks)))
         following = replace(self, round=step.next_round) if step.next_round is not None else None
         if step.artifact is None:
@@ -245,21 +245,21 @@ class GatedRound(SimpleRound):
         return {name: model.among(self._rows(classes), classes) for name, model in own.items()}
 
     def broadcast(self) -> bytes:
-        """Return the indices of the kept cells for the method's first round; later, the method's own broadcast."""
+        """Return the broadcast bytes: kept cells' indices for the method's first round, later the method's own."""
         return self.round.broadcast() or encode(KeptClasses(self.kept))
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
         return replace(self, round=self.round.decode_broadcast(broadcast, grid))
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless the server's round `told` is of this kind and keeps the same cells."""
+        """Raise ProtocolViolation unless `told`, the server's round, is a gated one that keeps the same cells."""
         if not isinstance(told, GatedRound) or told.kept != self.kept:
             raise ProtocolViolation(SERVER_INDEX, "the classes that it keeps do not follow from the census")
         if self.round.broadcast():
             self.round.require_equal(told.round)
 
     def left_out(self, classes: int) -> tuple[tuple[int, int], ...]:
-        """Return the cells (class, part) that did not pass."""
+        """Return the cells, as (class, part) pairs, that did not pass the class gate."""
         return tuple(divmod(int(cell), self.parts) for cell in self._others(classes))
 
     def _keep(self, examples: Examples, rows: Integers) -> tuple[Examples, NDArray[np.bool_]]:

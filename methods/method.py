@@ -1,4 +1,4 @@
-"""The interface of methods, which need not do clipping, noise, encoding, protection, transport and audit themselves."""
+"""The interface of federated methods; clipping, noise, encoding, protection, transport and audit are done elsewhere."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Parameters = dict[str, str | float]
 
 
 def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:
-    """Return the domains that a method with these parameters keeps apart, in order; empty if it keeps none apart."""
+    """Return the names of the data domains for which a method keeps separate sums, in order; empty if it has none."""
     return tuple(name for name in str(parameters.get(DOMAINS, "")).split("+") if name)
 
 
 def domain_count(parameters: Mapping[str, str | float]) -> int:
-    """Return the number of domains that a method with these parameters keeps apart; 1 if it keeps none apart."""
+    """Return the number of data domains for which a method keeps separate sums; 1 if it separates none."""
     return len(domains_of(parameters)) or 1
 
 
 @dataclass(frozen=True)
 class SampledTraining:
-    """DP-SGD inside a member before each of `times` sums: `steps` on batches that hold a record at probability `rate`.
+    """DP-SGD at a client before each of `times` sums: `steps` on batches that hold each record with chance `rate`.
 
     A step sums gradients no longer than `levels` grid units, `size` numbers each, and adds discrete Gaussian noise.
     `sums` is the share of the plan's μ² that the sums get, where they are further releases about the same records.
@@ -52,7 +52,7 @@ class SampledTraining:
 
 @dataclass(frozen=True)
 class ZeroSums:
-    """Sums of a block's entries that are 0 but for rounding and noise: audits measure the noise there.
+    """Entries of a summed array that add up to 0 but for rounding and noise, from which audits measure the noise.
 
     `axis` is the one along which entries are added; None: the last axis holds upper triangles, and each row of each
     symmetric matrix is added. One record leaves at most `remainder`, the L2 norm over all these sums. `centred`: they
@@ -67,7 +67,7 @@ class ZeroSums:
 
 @dataclass(frozen=True)
 class SumSpec:
-    """One kind of secure sum: its blocks in order, how far one unit moves them, and its part of the privacy budget.
+    """The specification of one kind of secure sum: its arrays (`blocks`), their sensitivities, its share of the budget.
 
     `per` says of whom the blocks' bounds speak: of one record, or of a client's whole contribution (Unit.CLIENT).
     `sensitivities` are stated for the units and adjacencies that the method knows; `sensitivity` derives the others.
@@ -101,12 +101,12 @@ class SumSpec:
 
     @property
     def unit_lengths(self) -> Mapping[str, float]:
-        """The largest L2 length of one unit's contribution to each block, in grid units; empty where not declared."""
+        """For each array, the largest L2 norm of one record's or client's part, in grid units; empty if undeclared."""
         stated = next((each for each in self.sensitivities if each.unit is self.per), None)
         return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
     def sensitivity(self, unit: Unit, adjacency: Adjacency, max_records: int) -> Sensitivity:
-        """Return how far one unit moves the sum if a client has at most `max_records` records.
+        """Return how far one record or client (`unit`) moves the sum if a client has at most `max_records` records.
 
         As stated; otherwise by the lengths stated for the unit under another adjacency, block by block; otherwise a
         client as far as its records do one after the other (`of_client`), and a record as far as replacing all of its
@@ -126,16 +126,19 @@ class SumSpec:
 
     @property
     def is_about_records(self) -> bool:
-        """Whether the sum shows more about a client than which cells it holds; policies count only such sums."""
+        """Whether the sum reveals more of a client than which classes it holds; policies count only such sums.
+
+        Parts of a class (cells) count as classes here.
+        """
         return any(block.kind is not Kind.CENSUS for block in self.blocks)
 
     def has(self, kind: Kind) -> bool:
-        """Return whether one of the blocks is of this kind."""
+        """Return whether one of the summed arrays is of this kind, such as counts."""
         return any(block.kind is kind for block in self.blocks)
 
 
 def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
-    """Return a member's training effort for these sums and code files: over all rounds, and the most of one round."""
+    """Return a client's training effort for these sums: all rounds; largest epochs, steps and parameters of a round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
@@ -148,7 +151,7 @@ def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort
 
 @dataclass(frozen=True)
 class Fixed:
-    """Facts that a plan fixes before any record is read; a method decides its open parameters from them.
+    """Settings that a plan fixes before any record is read, by which a method chooses parameters that were left open.
 
     `epsilon` is ∞ without noise. `stays`: members are there for more than one sum, and may know what each comes to.
     Of so many `clients` so many may be `colluders`, and so many `dropouts`.
@@ -167,7 +170,7 @@ class Fixed:
 def clipped(
     blocks: tuple[Block, ...], lengths: Mapping[str, float], unit: Unit = Unit.CLIENT
 ) -> tuple[Sensitivity, ...]:
-    """Return the sensitivities of blocks that every client clips to these L2 `lengths`.
+    """Return the sensitivities, for every adjacency, of a sum whose arrays each client clips to these L2 `lengths`.
 
     A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length.
     """
@@ -179,13 +182,13 @@ def clipped(
 
 
 def of_records(blocks: tuple[Block, ...]) -> tuple[Sensitivity, ...]:
-    """Return the sensitivities of sums to which a record adds at most a block's `bound` (L2)."""
+    """Return the sensitivities, for every adjacency, of a sum to which a record adds at most a block's `bound` (L2)."""
     return clipped(blocks, {block.name: float(block.bound) for block in blocks}, Unit.RECORD)
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Facts about a method with its parameters, for plans, policies and audits.
+    """Properties of a method with given parameters that plans, policies and audits read.
 
     `reads_inputs`: members train on raw inputs through the feature map, and its loss reads these; else on examples.
     `needs_unit_length`: it takes records of one length only, so that a plan must normalise them.
@@ -218,42 +221,42 @@ class Traits:
 
 
 class Method(Protocol):
-    """A method: its kinds of sums and its first round. A plan holds its name and parameters."""
+    """The interface of a federated method: its secure sums and first round. A plan holds its name and parameters."""
 
     @property
     def name(self) -> str:
-        """Name on the command line and in the plan."""
+        """The method's name on the command line and in the plan."""
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters from which `method_named` makes this method again."""
+        """The parameters from which `method_named` builds this method again."""
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method besides its sums, for plans, policies and audits."""
+        """Properties of the method besides its sums, which plans, policies and audits read."""
 
     def cell_of(self, examples: Examples) -> Integers:
-        """Return the part of its class (n,) that each example belongs to, from this example alone."""
+        """Return the index (n,) of each example's part of its class, such as its domain, from that example alone."""
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with its open parameters decided from the plan's facts; most methods return themselves."""
+        """Return the method with undecided parameters set from the plan's settings; most methods return themselves."""
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the kinds of sums for records q in Z^d with ‖q‖₂ ≤ `levels`: the first round's, then the others'."""
+        """Return each kind of sum's specification, the first round's first, for records q in Z^d, ‖q‖₂ ≤ `levels`."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """Return the first round, for records q in Z^d with ‖q‖₂ ≤ `levels`."""
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Return the artifact in a file's bytes, and the file's texts. Raises BadInput for another kind of file."""
+        """Read an artifact (head or model) and its metadata from a file. Raises BadInput for other kinds of files."""
 
 
 class OwnRound(Method, Round, Protocol):
-    """The base of methods that are their own first round."""
+    """The base of methods whose objects are also their first round."""
 
 
 class UsualMethod(Method):
-    """The base of most methods: it takes records of any length, and gives a linear head without class means.
+    """The base of most methods: it takes records of any L2 norm, and gives a linear head without class means.
 
     A dataclass's fields are its parameters, but for those that a round sets: `field(metadata={"round": True})`.
     `libraries` are the modules that its contributions and steps import on first use, which may take many seconds.
@@ -268,7 +271,7 @@ class UsualMethod(Method):
 
     @property
     def traits(self) -> Traits:
-        """The usual facts; a class has one part for each domain that the method keeps apart."""
+        """The usual properties; a class is divided into the domains for which the method keeps separate sums."""
         domains = domain_count(self.parameters)
         return Traits(needs_gate=domains > 1, cells_per_class=domains)
 
@@ -279,7 +282,7 @@ class UsualMethod(Method):
         return self
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Return the head in a file, and the file's texts. Raises BadInput for another artifact, or for class means."""
+        """Read a linear head and its metadata from a file. Raises BadInput for other artifacts or class means."""
         head, texts = parse_safetensors(content)
         if head.means is not None:
             raise BadInput("the head carries class means, which this method does not release")
@@ -287,7 +290,7 @@ class UsualMethod(Method):
 
 
 class SimpleMethod(UsualMethod, SimpleRound):
-    """The base of most methods: a `UsualMethod` that is its own first round."""
+    """The base of most methods: a `UsualMethod` whose object is also its first round."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         return self

@@ -1,4 +1,4 @@
-"""The interface of a round: a member's contribution from its local data, and the step that the opened total gives."""
+"""The interface of a round: the contribution of a client's local data, and the result of the opened sum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Total = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """The records of one client that count: q (n, d), labels (n,) in 0…C−1 and domains (n,), all 0 without domains."""
+    """One client's records that take part: integers (n, d), labels (n,) in 0…C−1, domains (n,), 0 without domains."""
 
     records: Integers = field(repr=False)
     labels: Integers = field(repr=False)
@@ -40,14 +40,14 @@ class Examples:
 
     @classmethod
     def of(cls, records: Integers, labels: Integers) -> Examples:
-        """Return examples of one domain."""
+        """Return the examples of a client whose records are all of one domain."""
         return cls(records, labels, np.zeros(len(labels), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def once(self, rule: Callable[[Integers], T]) -> T:
-        """Return the value of `rule`, a public function, for the records; it is kept for later rounds."""
+        """Return `rule(records)`, which is cached for later rounds; `rule` is a public function."""
         if not self._made or self._made[0] != rule:
             self._made[:] = rule, rule(self.records)
         return self._made[1]  # type: ignore[no-any-return]  # it came from this rule
@@ -59,7 +59,7 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """A member's data in a round; nothing but its contribution leaves the member.
+    """The data and settings that a client has in a round; nothing but its contribution leaves the client.
 
     `examples` are on the plan's `grid` and of its `classes`. `member` is its index in the roster, 0 where there is
     none (pooled records). `state` is what its contribution to the round before kept, empty in the first. A method that
@@ -84,7 +84,7 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """One member's blocks in a round (int64), and the private `state` that it keeps for the next round."""
+    """A client's integer arrays for a round's sum (int64), and the private `state` that it keeps for the next."""
 
     blocks: Blocks = field(repr=False)
     state: bytes = field(default=b"", repr=False)
@@ -92,7 +92,7 @@ class Contribution:
 
 @dataclass(frozen=True, eq=False)
 class OpenedTotal:
-    """An opened total, its blocks still multiplied by their multipliers, and all public facts about it.
+    """An opened sum and all public facts about it; its arrays are still scaled by integers (see `multiplier`).
 
     `noise` is None for an exact sum. `clients` is how many contributed, `members` are their indices where they have
     any, `seed` (32 bytes) is public randomness that the plan and everything opened so far decide: whoever draws from it
@@ -107,57 +107,57 @@ class OpenedTotal:
     members: tuple[int, ...] = ()
 
     def multiplier(self, block: str) -> int:
-        """Return the integer that a block is multiplied by; 1 in an exact sum."""
+        """Return the integer by which this array of the sum is scaled; 1 in an exact sum."""
         return self.noise[block].multiplier if self.noise is not None else 1
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """The result of an opened total: an artifact, the next round, or both."""
+    """The result of an opened sum: an artifact (head or model), the next round, or both."""
 
     artifact: Artifact | None = None
     next_round: Round | None = None
 
 
 class Round(Protocol):
-    """One secure sum of a method, and what follows from it. Immutable; all that it holds is public."""
+    """A method's round: one secure sum, and what follows from it. Immutable; everything in it is public."""
 
     def contribute(self, local: Local) -> Contribution:
-        """Return one client's blocks for n ≥ 0 examples, as the round's `SumSpec` declares them."""
+        """Return one client's contribution from n ≥ 0 examples, with the arrays that the round's `SumSpec` declares."""
         raise NotImplementedError(f"{type(self).__name__} has no contribute")
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return each example's cell within its class (n,), from 0; −1 for none.
+        """Return the part of its class (n,), counted from 0, in which each example is summed; −1 for none.
 
         0 where a class is not divided. What `contribute` sums by, told to audits.
         """
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Return complaints about sums that are impossible without noise, empty if none; no culprit is named."""
+        """Return messages about values that an exact sum cannot have, empty if there are none; no client is blamed."""
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the step that follows from the opened total, by public arithmetic that clients repeat.
+        """Return the artifact or next round that follows from the opened sum, by public arithmetic that clients repeat.
 
         Every last round gives an artifact. Raises BadInput when this total fails to.
         """
         raise NotImplementedError(f"{type(self).__name__} has no finalize")
 
     def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, Artifact]:
-        """Return a member's own models after this round, by name; empty for most methods.
+        """Return a client's own models after this round, by name; empty for most methods.
 
         From the `state` that its contribution to this round left to it, and what the round opened. They stay with the
         member. Raises BadInput for a state that is none.
         """
 
     def broadcast(self) -> bytes:
-        """Return the bytes from which members begin this round; empty for the first, which the plan alone decides."""
+        """Return the bytes broadcast to clients to begin this round; empty for the first, which the plan begins."""
 
     def decode_broadcast(self, broadcast: bytes, grid: Grid) -> Round:
-        """Return the next round from its `broadcast`. Raises MalformedMessage or ProtocolViolation."""
+        """Read the round after this one from its `broadcast`. Raises MalformedMessage or ProtocolViolation."""
 
     @property
     def is_self_contained(self) -> bool:
-        """Whether a round follows from its `broadcast` alone, so that an absent client may return."""
+        """Whether a client can join any round by its `broadcast` alone, so that an absent client may return."""
 
     def from_broadcast(self, number: int, broadcast: bytes, grid: Grid) -> Round:
         """Return round `number`, counted from 1, from its `broadcast` alone; only if `is_self_contained`.
@@ -166,11 +166,11 @@ class Round(Protocol):
         """
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless the server's round `told` equals this one, but for rounding."""
+        """Raise ProtocolViolation unless `told`, the server's round, equals this one, but for rounding."""
 
 
 class SimpleRound(Round):
-    """The base of most rounds: one cell per class, no complaints, and no broadcast."""
+    """The base of most rounds: without parts of classes, checks of impossible sums, own models, or a broadcast."""
 
     def cells(self, examples: Examples, classes: int) -> Integers:
         return np.zeros(len(examples), dtype=np.int64)

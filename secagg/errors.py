@@ -58,7 +58,7 @@ class BadInput(SecaggError):
 
 
 class BadRecord(BadInput):
-    """One record of a data file cannot be used. `row` counts from 1, as the user's editor does; 0: the whole file."""
+    """One record of a data file cannot be used. `row` counts from 1, as editors do; 0 stands for the whole file."""
 
     def __init__(self, source: str, row: int, problem: str, *, remedy: str = "") -> None:
         self.source = source
@@ -69,13 +69,13 @@ class BadRecord(BadInput):
 
 
 def describe_error(error: Exception) -> str:
-    """Return the message of another library's error on one line; of an OSError the operating system's words alone."""
+    """Return the message of another library's error on one line; for an OSError, the operating system's words alone."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 class PlanRefused(BadInput):
-    """The plan breaks this client's policy; `violations` has a sentence for each broken line, `listed` joins them."""
+    """The plan breaks this client's policy; `violations` has a sentence for each broken limit, `listed` joins them."""
 
     def __init__(self, violations: tuple[str, ...]) -> None:
         self.violations = violations

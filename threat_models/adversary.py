@@ -1,4 +1,4 @@
-"""Adversaries, as threat_models/adversaries/*.toml declare them."""
+"""Adversaries (threat models), read from threat_models/adversaries/*.toml."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Adversary:
     residual_risk: str
 
     def colluding(self, clients: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the clients that collude with the adversary, the first ones of `clients`."""
+        """Return the clients that collude with the adversary, taken from the start of `clients`."""
         return clients[:-1] if self.colluders == "all but one" else clients[: int(self.colluders)]
 
 
@@ -52,7 +52,7 @@ def names() -> tuple[str, ...]:
 
 
 def adversary_named(name: str) -> Adversary:
-    """Read a threat model by its name. Raises BadInput for an unknown name or an incomplete file."""
+    """Read a threat model's file by name. Raises BadInput for an unknown name or an incomplete file."""
     if name not in names():
         raise BadInput(f"there is no threat model {name!r}", remedy=f"choose among {', '.join(names())}")
     content: dict[str, Any] = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Audit transcripts, or a simulated plan: gather the evidence, run the attacks, and judge the report.
+"""Audit transcripts or a simulated plan: gather evidence, run attacks, and judge the report by pass/fail rules.
 
 `audit` is `secagg.audit`, the audit of the command line for Python.
 """
@@ -65,13 +65,13 @@ PACKAGES = ("numpy", "scipy", "torch", "secagg")
 
 
 class Progress(Protocol):
-    """An object that receives an audit's notes and progress, such as the command line's `Speaker`."""
+    """The interface of an object that displays an audit's notes and progress, such as the command line's `Speaker`."""
 
     def say(self, text: str, /) -> None:
-        """Receive a note of one line."""
+        """Display a note of one line."""
 
     def steps(self) -> AbstractContextManager[Steps]:
-        """Yield a function to call with a step's name, the steps done, and the number of all steps (0: unknown)."""
+        """Yield a function that reports progress, to call with a step's name, steps done, all steps (0: unknown)."""
 
 
 class _Silent:
@@ -97,7 +97,7 @@ class Simulation:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """A request for an audit: transcripts or simulation, adversaries, the auditor's files, and the gate.
+    """A request for an audit: transcripts or a simulation, adversaries, the auditor's files, and the pass/fail rules.
 
     Without `transcripts` the `simulation` is audited. `known` and `public` are records that took part and others that
     did not, `records` how many took part in all, where that is public; `canaries` how many to plant, or the file of
@@ -143,7 +143,7 @@ class _AuditInput:
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit's report, and the exit code that its gate gives: 0 pass, 1 fail, 4 inconclusive."""
+    """An audit's report, and the exit code by its pass/fail rules: 0 pass, 1 fail, 4 inconclusive."""
 
     report: AuditReport = field(repr=False)
     exit_code: int
@@ -218,7 +218,7 @@ def audit(
 
 
 def run_audit(request: AuditRequest, progress: Progress | None = None) -> Audit:
-    """Read or simulate the sessions, run the attacks, and judge the report by its gate."""
+    """Read or simulate the sessions, run the attacks, and judge the report by its pass/fail rules."""
     progress = progress or _Silent()
     brought = [_load_attack(progress, spec) for spec in request.attacks]
     today = datetime.now(UTC).date()

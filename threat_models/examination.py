@@ -29,7 +29,10 @@ Steps = Callable[[str, int, int], None]
 
 
 def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: bool = False) -> Comparisons:
-    """Count the confidence limits that a gate may judge, without tolerated attacks'; `one_run`: with canaries."""
+    """Count the confidence limits that pass/fail rules may judge, except those of tolerated attacks.
+
+    `one_run`: with canaries.
+    """
     limits = 0
     for adversary in adversaries:
         for attack in (ATTACKS[name] for name in adversary.attacks if name in ATTACKS):
@@ -42,7 +45,7 @@ def plan_comparisons(gate: Gate, adversaries: Sequence[Adversary], *, one_run: b
 
 
 def examine(adversary: Adversary, sessions: Sequence[Session], knowledge: Knowledge, progress: Steps) -> Examination:
-    """Run an adversary's attacks on the sessions that it saw, in order. Probes of live parties are not run here."""
+    """Run an adversary's attacks on the sessions that it saw, in order, except for attacks on live parties."""
     seen = sessions[: adversary.sessions]
     views = tuple(view_of(session, adversary) for session in seen)
     sees = views[0].sees

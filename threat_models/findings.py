@@ -29,7 +29,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """A quantity that an attack measures. Gates and reports find it by its `id`; people read its `label`.
+    """A quantity that an attack measures. Rules and reports find it by its `id`; people read its `label`.
 
     `unit` is "" for a plain number, SHARE for a share of 1, REFUSED for 1 or 0 in words. `good` says what the number
     would be if nothing leaked; {baseline} and {ceiling} in it stand for the measure's own. `leads`: it may sum up a
@@ -44,7 +44,7 @@ class Metric:
     each: str = ""
 
     def variant(self, name: str, words: str) -> Metric:
-        """Return the metric for one way to measure it: `name` follows the id after a dot, `words` follow the label."""
+        """Return this metric as measured in one way: append `.name` to the id, and `words` to the label."""
         return replace(self, id=f"{self.id}.{name}", label=f"{self.label}, {words}")
 
     def exact(
@@ -56,19 +56,19 @@ class Metric:
         baseline: float | None = None,
         ceiling: float | None = None,
     ) -> Measure:
-        """Return a measure of this metric without an interval."""
+        """Return a measurement of this metric as an exact value, without an interval."""
         value = float(value)
         return Measure(self, value, value, value, method, baseline, ceiling, of, has_interval=False)
 
 
 def covers(name: str, metric: Metric) -> bool:
-    """Return whether a name stands for a metric: its id, the part of the id before a dot, or * for all."""
+    """Return whether a rule's name stands for a metric: its id, the part of the id before a dot, or * for all."""
     return name in ("*", metric.id) or metric.id.startswith(f"{name}.")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One measured number: `low` ≤ value ≤ `high` by `method` at its level ("Clopper-Pearson, 95 %").
+    """One measured number with its interval: `low` ≤ value ≤ `high` by `method` ("Clopper-Pearson, 95 %").
 
     `baseline` is what the same guess reaches without the view; `ceiling` the most that the plan's ε allows. `of` says
     what it was measured of, where the metric has one measure for each of several. Without an interval both limits are
@@ -87,13 +87,13 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """The name of the measured quantity, and of what it was measured, for people."""
+        """Readable name of the measured quantity, with the class or sum, for example, that it is about."""
         return f"{self.metric.label}, {self.of}" if self.of else self.metric.label
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a curve: points, with lower and upper limits where there are any; without them both are empty."""
+    """One line of a curve: its points, with lower and upper limits; both of these are empty if there are none."""
 
     name: str
     x: tuple[float, ...]
@@ -104,7 +104,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """Lines over one pair of axes; `logarithmic`: both axes are."""
+    """A plot of lines over one pair of axes, both of which are logarithmic if `logarithmic`."""
 
     title: str
     x_label: str
@@ -115,7 +115,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """Rows of images, side by side; `columns` names them ("original", "from the aggregate", …); uint8 (h, w, c)."""
+    """Rows of images, uint8 (h, w, c), side by side; `columns` names them ("original", "from the aggregate", …)."""
 
     title: str
     columns: tuple[str, ...]
@@ -124,7 +124,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Control:
-    """The same attack where the answer is known: whether it is `expected` to succeed, and whether it `succeeded`."""
+    """The attack on a case of known answer: whether it is `expected` to succeed, and whether it `succeeded`."""
 
     name: str
     expected: bool
@@ -132,13 +132,13 @@ class Control:
 
     @property
     def holds(self) -> bool:
-        """Whether the attack behaved as it must."""
+        """True if the attack succeeded or failed on this control as expected."""
         return self.expected == self.succeeded
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one attack by one adversary; `unseen` are fields that it sees and needs and the session lacks."""
+    """The result of one attack by one adversary; `unseen` are fields that it sees and needs, but the session lacks."""
 
     attack: str
     adversary: str
@@ -152,12 +152,12 @@ class Finding:
 
     @property
     def leading(self) -> Measure | None:
-        """The finding's first measure whose metric may sum it up; None without any."""
+        """The finding's headline measure, the first whose metric may sum it up; None if there is none."""
         return next((measure for measure in self.measures if measure.metric.leads), None)
 
 
 def decide(succeeded: bool, withstood: bool, controls: Sequence[Control]) -> Verdict:
-    """Return the verdict on an attack's numbers; inconclusive where a control did not behave.
+    """Return the verdict on an attack's numbers; inconclusive if a control did not behave as expected.
 
     `withstood`: the upper limits of what the attack is after lie below the bar, or it cannot be otherwise. That nothing
     was found is no reason.

@@ -1,4 +1,4 @@
-"""Values of an audit: one secure sum, and the knowledge that an adversary has beside it."""
+"""Data types of an audit: one secure sum, and the knowledge that an adversary has beside it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ them into, class by class, such as slots.
 
 
 def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
-    """Add up the cells of each class, in blocks with one row for each cell."""
+    """Add up the rows of each class, in blocks that divide classes into slots and hold one row for each."""
     summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
     return {
         name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
@@ -46,7 +46,7 @@ def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class Message:
-    """One frame that passed between two parties: names, step, size in bytes, and its place in the transcript."""
+    """One message that passed between two parties: their names, step, size in bytes, and place in the transcript."""
 
     sender: str
     receiver: str
@@ -57,7 +57,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Results of the verification of one transcript file: what it proves, and the doubts that are left.
+    """Results of verifying one transcript file: what it proves, and the doubts that are left.
 
     `consortium` is its name in the roster, which has `clients` clients; `signers` are names and identity keys (hex) of
     those who signed what is in it; `vouched_by` says on whose word plan and roster are the consortium's, and is empty
@@ -76,7 +76,7 @@ class Provenance:
 
 
 class Encoding(StrEnum):
-    """The encryption of a vector: by the client's code, or by the library's, which rounds; masks known or not."""
+    """The ways to encrypt a vector: by the client's code, or by SEAL's, which rounds, with masks known or unknown."""
 
     CLIENT = "client"
     LIBRARY = "library"
@@ -85,7 +85,7 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class SplitSession:
-    """One encrypted session of two members, as its key holder sees it under several keys, modulo one prime.
+    """One encrypted two-client session, as its key holder sees it under several keys, modulo one prime.
 
     `seen` are the summed ciphertexts under the key, masks taken off, (N,) by the key's name; `predicted` (N,) what that
     would be but for noise, for each of two ways to split the sum; `truth` says which it was, 0 or 1.
@@ -98,15 +98,15 @@ class SplitSession:
 
 
 class RemadeSessions(Protocol):
-    """Makes new encrypted sessions of two members, in which a sum is split between them in one of two known ways."""
+    """Makes new encrypted sessions of two clients, which split a sum between them in one of two known ways."""
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions, all with the same one of two ways to split the sum."""
+        """Make `rounds` sessions that all split the sum between the two clients in the same way."""
 
 
 @dataclass(frozen=True, eq=False)
 class ZeroSample:
-    """Entries of one block of an opened sum that are 0 without noise, `values` (n,): each N(0, 1) under planned noise.
+    """Sums of entries of one opened block that are 0 without noise; `values` (n,) are N(0, 1) under planned noise.
 
     `sigma` is σ of the planned noise of all noisers together on one entry, `off_diagonal` that off the diagonal of a
     triangle. `remainder` is the most that one record leaves of an exact sum, the L2 norm in these units.
@@ -121,12 +121,12 @@ class ZeroSample:
 
     @classmethod
     def of(cls, number: int, rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray[Any]) -> ZeroSample:
-        """Compute the zero sums of a block of the plan's sum with this number."""
+        """Compute those sums of a block's entries that are 0 without noise, for the plan's sum `number`."""
         values, least = _zero_sums(rule, sigma, off_diagonal, block)
         return cls(number, rule, sigma, off_diagonal, values, rule.remainder / least)
 
     def left_by(self, block: NDArray[Any]) -> float:
-        """Compute the L2 norm of the same zero sums of another block, in the same units."""
+        """Compute the L2 norm of the same sums of entries, taken of another block, in the same units."""
         return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
 
 
@@ -151,7 +151,7 @@ def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """Noise in the plan's sum `number`: zero samples, the round summed, noisy blocks without zero sums (`unseen`)."""
+    """The noise in the plan's sum `number`, as `samples` that are 0 without it; `unseen` names blocks without any."""
 
     number: int
     round: Round | None = field(repr=False)
@@ -226,24 +226,24 @@ class AuditRecords:
 
     @property
     def cells(self) -> Integers:
-        """The cell of the sum that each record is in, or would be in, (n,)."""
+        """Index (n,) of the class or slot in which the sum counts, or would count, each record."""
         return self.labels if self.in_cells is None else self.in_cells
 
     @property
     def examples(self) -> Examples:
-        """The records as the `Examples` that methods take."""
+        """The same records as `Examples`, the type that methods take."""
         if self.domains is None:
             return Examples.of(self.integers, self.labels)
         return Examples(self.integers, self.labels, self.domains)
 
     def take(self, rows: Any) -> AuditRecords:
-        """Return the records at `rows`."""
+        """Return the records at the indices `rows`."""
         taken: dict[str, Any] = {name: None if each is None else each[rows] for name, each in vars(self).items()}
         return AuditRecords(**taken)
 
 
 def join_records(*parts: AuditRecords) -> AuditRecords:
-    """Join records of several sources, in order; images, domains and cells only where all sources have them."""
+    """Concatenate records of several sources; images, domains and cells only where all sources have them."""
     joined: dict[str, Any] = {}
     for name in vars(parts[0]):
         found = [getattr(part, name) for part in parts]
@@ -282,11 +282,11 @@ class Knowledge:
 
     @property
     def is_member(self) -> NDArray[np.bool_]:
-        """True for each candidate that took part, (n,)."""
+        """True for each candidate record that took part, (n,)."""
         return np.array([bool(owner) for owner in self.owners], dtype=np.bool_)
 
     @property
     def by_class(self) -> Knowledge:
-        """Return the same knowledge with classes as cells: no class is divided."""
+        """The same knowledge with records assigned to whole classes: none is divided into slots."""
         public = None if self.public is None else replace(self.public, in_cells=None)
         return replace(self, candidates=replace(self.candidates, in_cells=None), public=public)

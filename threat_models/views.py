@@ -1,4 +1,4 @@
-"""The view that one adversary has of a session; fields that it does not see are not in the view."""
+"""The view that one adversary has of a session, without the fields that it does not see."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class View:
 
     @property
     def in_clear(self) -> Mapping[str, Blocks]:
-        """The clients' blocks that the adversary sees in clear; empty where there are none."""
+        """The blocks, by client, that the adversary sees in clear; empty if there are none."""
         return self.contributions if "contributions" in self.sees else {}
 
     def has(self, need: str) -> bool:
-        """Return whether an attack's need is met: the view has a field, or a sum has a block, of that name."""
+        """Return whether the view has a field, or one of its sums has a block, named `need`."""
         sums = [*([self.release] if "release" in self.sees else []), *self.in_clear.values()]
         return need in self.sees or any(need in blocks for blocks in sums)
 
 
 def view_of(session: Session, adversary: Adversary) -> View:
-    """Make an adversary's view of a session.
+    """Make the view that an adversary has of a session.
 
     `contributions` are of all clients where the protection is one that the adversary opens, else of its colluders; the
     field is missing where there are none. Raises BadInput where the transcript of a party shows nothing of what the
@@ -93,7 +93,7 @@ def view_of(session: Session, adversary: Adversary) -> View:
 
 
 def missing_from(session: Session, adversary: Adversary) -> tuple[str, ...]:
-    """Return the fields that the adversary sees and that this session does not hold, or not completely.
+    """Return the fields that the adversary sees but that this session lacks or holds incompletely.
 
     Only a server's transcript shows every message and upload. Contributions that the protection hides from the server,
     but not from this adversary, are in no transcript. A simulation makes no uploads; this counts as holding them, since

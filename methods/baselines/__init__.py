@@ -1,4 +1,4 @@
-"""Baselines: what a user would otherwise pick, on the same records. No secure sum is involved.
+"""Baselines: how a user would otherwise train on the same records, to compare methods with. None has a secure sum.
 
 The nearest class mean, one-shot FedAvg and CCVR are no baselines but methods with a secure sum.
 """
@@ -21,7 +21,7 @@ BASELINES: Mapping[str, type[Baseline]] = {
 
 
 def baseline_named(name: str) -> type[Baseline] | None:
-    """Return the baseline with this name, or the one in FILE.py:NAME, whose code then runs; None if there is none.
+    """Return the baseline class with this name, or the one at FILE.py:NAME, which runs that file; None if none exists.
 
     Raises BadInput for a file that is not here, or does not hold the name.
     """

@@ -18,7 +18,7 @@ NUMBER = 4
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
-    """One client's head inputs in the clear: `features` (n, d) float64, `labels` (n,) in 0…C−1, `domains` (n,).
+    """One client's unprotected records: `features` (n, d) float64, class `labels` (n,) in 0…C−1, domain numbers (n,).
 
     n ≥ 0; the domains are all 0 where the records have none.
     """
@@ -44,23 +44,23 @@ class BaselineModel(Protocol):
     """A model that a baseline trained: it predicts classes."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the classes (m,) of head inputs (m, d)."""
+        """Return the predicted classes (m,) of feature vectors (m, d)."""
 
 
 @dataclass(frozen=True)
 class Linear:
-    """A predictor with a linear head."""
+    """A predictor that applies a linear head to features."""
 
     head: LinearHead
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the class with the largest score."""
+        """Return each record's class with the largest score."""
         return self.head.predict(features)
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a baseline's training: its predictors, whose mean accuracy is the baseline's.
+    """The result of a baseline's training: one or more predictors; the mean of their accuracies is the baseline's.
 
     `bytes_per_client`: most that one client sends. `client_seconds`: CPU seconds of all clients together, where told.
     `note`: what else is to be known of this run, in one line.
@@ -73,7 +73,7 @@ class Fitted:
 
 
 class Baseline(Protocol):
-    """The interface of a baseline: a frozen dataclass of parameters, numbers or texts, each with a default."""
+    """The interface of a baseline: a frozen dataclass of parameters that are numbers or texts, each with a default."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]

@@ -82,7 +82,7 @@ class DpSgd:
         return math.ceil(n / math.ceil(n / self.batches))
 
     def noise_multiplier(self, n: int, *, epsilon: float, delta: float) -> float:
-        """Return one step's noise, σ/clip, for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
+        """Return a step's noise multiplier σ/clip for n ≥ 2 records, by opacus' PRV accountant. Raises BadInput."""
         _check_budget(epsilon, delta)
         return _noise_multiplier(self.batches_of(n), self.epochs, epsilon, delta)
 
@@ -108,7 +108,7 @@ class DpSgd:
         delta: float,
         seed: int | None = None,
     ) -> tuple[LinearHead, float]:
-        """Return the head for records (n, d) of length ≤ 1 with labels (n,), and the ε spent, which is ≤ `epsilon`.
+        """Train a head on records (n, d) of norm ≤ 1 with labels (n,); return it and the ε spent, at most `epsilon`.
 
         The ε spent is the accountant's upper bound. ε = ∞ trains to convergence without sampling, clipping or noise
         (L-BFGS). A `seed` makes the run repeatable and the noise known; without one the operating system gives it.

@@ -53,7 +53,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class FedPFT:
-    """The baseline FedPFT: clients send Gaussian mixtures of each class's features; the server trains on draws of them.
+    """The baseline FedPFT: clients send Gaussian mixtures of each class's features; the server trains on samples.
 
     `components`: K of a mixture, or one per record where there are fewer; `iterations`: most steps of
     expectation-maximisation (published: 10,000, at the tolerance 10⁻¹²; here at scikit-learn's 10⁻³).
@@ -80,7 +80,7 @@ class FedPFT:
             raise BadInput("fedpft takes components, iterations and fewest of 1 or more")
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """Return one head. A client sends its mixtures in float16, each with its class and count."""
+        """Train one head on samples of all mixtures. A client sends its mixtures in float16, with class and count."""
         generator = np.random.default_rng(seed)
         start = time.process_time()
         sent = []  # of each client: class, number of records and mixture, for each class with `fewest` records
@@ -99,7 +99,7 @@ class FedPFT:
         return Fitted((Linear(by_sgd(samples, labels, classes, generator)),), most, seconds)
 
     def mixture(self, features: NDArray[np.float64], seed: int) -> Mixture:
-        """Fit a mixture to features (n, d), n ≥ 1. A single record becomes one component of the least variance."""
+        """Fit a mixture to features (n, d), n ≥ 1. A single record gives one component with `LEAST_VARIANCE`."""
         if len(features) == 1:
             return _half(np.ones(1), features, np.full(features.shape, LEAST_VARIANCE))
         with extra("experiments"):

@@ -1,4 +1,4 @@
-"""Softmax regression from zero weights, and its baselines: on pooled records, and each client on its own.
+"""Softmax regression from zero weights, and baselines that train it on pooled records or on each client's own.
 
 To convergence, or as Guan et al. 2025 (section 4) train one-shot baselines: both minimise the mean cross-entropy.
 """
@@ -92,7 +92,7 @@ def zero_layer(dimension: int, classes: int) -> torch.nn.Linear:
 
 
 def head_of(layer: torch.nn.Linear) -> LinearHead:
-    """Return the layer's weights as a head."""
+    """Return a torch linear layer's weight and bias as a `LinearHead`."""
     return LinearHead(layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy())
 
 
@@ -108,7 +108,7 @@ class Centralised:
     )
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """Return one head trained on all records. A client sends d float32 and a label per record."""
+        """Train one head on all records. A client sends d features in float32 and a label per record."""
         everything = pooled(clients)
         head = by_lbfgs(everything.features, everything.labels, classes)
         numbers = everything.features.shape[1] + 1
@@ -157,14 +157,14 @@ class Ensemble:
     )
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
-        """Return a predictor by all clients' heads. A client sends its head."""
+        """Train a head at each client; return the predictor that averages their outputs. A client sends its head."""
         heads, seconds = local_heads(clients, classes, seed)
         return Fitted((MeanOutput(heads),), head_bytes(*heads[0].weight.shape), seconds)
 
 
 @dataclass(frozen=True)
 class MeanOutput:
-    """A predictor by the mean of the heads' softmax outputs, each with the same weight."""
+    """A predictor that averages the softmax outputs of several heads, each with the same weight."""
 
     heads: tuple[LinearHead, ...]
 

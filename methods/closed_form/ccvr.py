@@ -44,7 +44,7 @@ POOLED = FedCGS()
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """The Gaussian of one class's records, in grid units: their number, mean (d,), root (d, d) of the covariance."""
+    """One class's Gaussian in quantised feature units: record count, mean (d,), covariance's square root (d, d)."""
 
     count: float
     mean: Floats
@@ -54,7 +54,7 @@ class Gaussian:
 def gaussians_of(
     part: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise | None
 ) -> tuple[Gaussian | None, ...]:
-    """Return each class's Gaussian from opened moments; all classes share one covariance, the one within classes.
+    """Return each class's Gaussian from opened counts, sums and second moment; all share the within-class covariance.
 
     `part` holds `counts` (c,), `class_sums` (c, d) and one `second_moment` of them all (upper triangle), as opened.
     Without noise a class of no records has none, and where no class has two the covariance is 0. Under noise the
@@ -80,7 +80,7 @@ def gaussians_of(
 
 
 def calibrate(gaussians: Sequence[Gaussian | None], grid: Grid, each: int, recipe: Recipe) -> LinearHead:
-    """Return the head of all classes, trained on `each` draws from every class's Gaussian.
+    """Return a head trained on samples of the classes' Gaussians, `each` samples from every class.
 
     A draw weighs as many records as its class has for one draw. Draws are moved to mean 0 and brought to entries of
     about 1 before the training, and the head undoes that: so one rate fits features of any length. Raises BadInput
@@ -105,7 +105,7 @@ def calibrate(gaussians: Sequence[Gaussian | None], grid: Grid, each: int, recip
 
 
 def standard_normal(label: int, count: int, dimension: int) -> Floats:
-    """Return a class's standard normal draws (count, d), made from SHAKE-256 of its number.
+    """Return a class's reproducible standard normal samples (count, d), made from SHAKE-256 of the class's number.
 
     They are equal on all machines but for the last bits of Φ⁻¹.
     Each takes 8 bytes, a little-endian word w, and is Φ⁻¹((⌊w/2¹²⌋ + ½)/2⁵²).
@@ -124,7 +124,7 @@ def _root(values: Floats, vectors: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class CCVR(SimpleMethod):
-    """The method CCVR: a softmax head trained on `virtual` draws from each class's Gaussian N(μ_j, Σ_j).
+    """The method CCVR: a softmax head trained on `virtual` samples from each class's fitted Gaussian N(μ_j, Σ_j).
 
     `moments`: "class", the paper's, sums C·d(d+1)/2 numbers; with "pooled", Σ within all classes, one triangle. The
     paper calibrates the last layer of a model that FedAvg has trained; here features are frozen, and a head is trained
@@ -143,7 +143,7 @@ class CCVR(SimpleMethod):
             raise BadInput(f"{self.virtual} virtual features of a class", remedy=f"give 1 to {MOST}")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the sums: counts, class sums and each class's second moment.
+        """Return the specification of the secure sum: counts, class sums and each class's second moment.
 
         A record q, ‖q‖₂ ≤ R_q, adds 1 to a count, q to a class sum and q·qᵀ to its class's moment; ‖q·qᵀ‖_F ≤ R_q².
 
@@ -176,7 +176,7 @@ class CCVR(SimpleMethod):
         )
 
     def sanity_failures(self, blocks: Blocks, grid: Grid) -> list[str]:
-        """Return complaints about each class whose Σ q·qᵀ has a trace outside 0 to N_j·R_q²."""
+        """Return a message for each class whose second moment has a trace below 0 or above count × `grid.levels`²."""
         if "class_moments" not in blocks:
             return []
         dimension = blocks["class_sums"].shape[1]

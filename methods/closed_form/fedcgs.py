@@ -48,13 +48,13 @@ class FedCGS(SimpleMethod):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with `refine` decided if AUTO: 0 with `personalise`, else the rounds that help the head."""
+        """Return the method with AUTO refinement rounds resolved: 0 with `personalise`, else as many as help."""
         if self.refine != AUTO:
             return self
         return replace(self, refine=0 if self.personalise else rounds_for(fixed))
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the sums: counts, class sums and second moment, then clipped gradients if `refine` > 0.
+        """Return the specifications of the sums: counts, class sums and second moment; gradients if `refine` > 0.
 
         A record adds ≤ 1 to a count, ≤ R_q to entries of A and ≤ R_q² to B's (`MomentSensitivity`).
 
@@ -83,7 +83,7 @@ class FedCGS(SimpleMethod):
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method for plans, policies and audits, for example that members follow its rounds."""
+        """Properties that plans, policies and audits read, such as whether clients follow the refinement rounds."""
         return replace(super().traits, needs_unit_length=self.refine > 0, shows_last_sum=self.refine > 0)
 
     def contribute(self, local: Local) -> Contribution:
@@ -92,7 +92,7 @@ class FedCGS(SimpleMethod):
         return Contribution(accumulate(examples.records, examples.labels, local.classes, local.grid.levels))
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the head by the corrected Eqs. 9 to 11, in their noise-aware form where the sum has noise."""
+        """Return the head by the paper's Eqs. 9 to 11, corrected; in their noise-aware form if the sum has noise."""
         blocks, grid, noise = opened.blocks, opened.grid, opened.noise
         if noise is None:
             head = discriminant(blocks, grid, covariance=self.covariance, ridge=self.ridge)
@@ -110,7 +110,7 @@ class FedCGS(SimpleMethod):
         return RefinementRound.read_first(broadcast, grid, self.refine)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
-        """Return the head in a file, with class means if `personalise` needs them and else without. Raises BadInput."""
+        """Read a head and its metadata; it must have class means exactly if `personalise`. Raises BadInput."""
         head, texts = parse_safetensors(content)
         if (head.means is not None) != bool(self.personalise):
             raise BadInput("the plan says otherwise about class means beside the head")

@@ -26,7 +26,7 @@ class Prototypes(SimpleMethod):
         return replace(super().traits, weights="means")
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the sums, counts and class sums: a record adds 1 to a count and q, ‖q‖₂ ≤ R_q, to a row of A."""
+        """Specify the sum: a record adds 1 to its class's count and itself (L2 ≤ `levels`) to its class's sum."""
         blocks = (
             Block("counts", (classes,), bound=1, kind=Kind.COUNTS),
             Block("class_sums", (classes, dimension), bound=levels, kind=Kind.CLASS_SUMS),

@@ -1,4 +1,4 @@
-"""Refinement rounds: secure sums of clipped softmax gradients after a first sum (Mehta et al. 2023)."""
+"""Refinement rounds: secure sums of clipped softmax gradients that improve the first sum's head (Mehta et al. 2023)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ EXACT = OpenedNoise(1.0)
 
 
 def rounds_for(fixed: Fixed) -> int:
-    """Return the number of rounds that improve a head under the plan's facts: the usual number, or 0 (`why_none`)."""
+    """Return how many refinement rounds improve a plan's head: `USUAL_ROUNDS`, or 0 if `why_none` gives a reason."""
     return 0 if why_none(fixed) else USUAL_ROUNDS
 
 
 def why_none(fixed: Fixed) -> str:
-    """Return why refinement rounds would not improve the head of a plan with these facts; empty where they would."""
+    """Return the reason why refinement rounds would not improve a plan's head, or an empty text if they would."""
     if math.isinf(fixed.epsilon):
         return "there is no noise, without which one sum is nearly as good"
     if fixed.unit is not Unit.RECORD:
@@ -62,7 +62,7 @@ def why_none(fixed: Fixed) -> str:
 
 
 def refuse_unasked(rounds: int, uploads: Sequence[int], steps: int, step_seconds: int) -> None:
-    """Raise BadInput for a plan that would gain refinement rounds by default; the error states their gain and cost.
+    """Raise BadInput with the gain and cost of refinement rounds, for a plan that would get them without asking.
 
     `uploads`: bytes of one client, of each kind of sum. A sum takes `steps` messages of a client.
     """
@@ -80,7 +80,7 @@ def _fits(dimension: int, classes: int) -> bool:
 
 
 def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
-    """Return a refinement round's kind of sum: C·(d + 1) entries, which one record moves by at most 2¹²·R_x (L2).
+    """Return a refinement sum's specification: C·(d + 1) gradient entries, which a record moves by ≤ 2¹²·2¹⁶ in L2.
 
     Replace-one moves twice that: two records' residuals can be opposite.
     """
@@ -102,7 +102,7 @@ def gradient_sum(dimension: int, classes: int, rounds: int) -> SumSpec:
 
 
 def release_noise(noise: Noise) -> ReleaseNoise:
-    """Return the noise on counts, class sums and second moment as a `ReleaseNoise` (`secagg.heads.discriminant`)."""
+    """Collect the noise of counts, class sums and second moment in a `ReleaseNoise` (`secagg.heads.discriminant`)."""
     counts = noise["counts"]
     return ReleaseNoise(
         counts.sigma, noise["class_sums"].sigma, noise["second_moment"].sigma, count_multiplier=counts.multiplier
@@ -112,7 +112,7 @@ def release_noise(noise: Noise) -> ReleaseNoise:
 @message("RefinementBroadcast")
 @dataclass(frozen=True)
 class RefinementBroadcast:
-    """The broadcast of a refinement round: weights and, in the first, whitening; little-endian int64, row by row."""
+    """The broadcast of a refinement round: weights, in round 1 also the whitening map; little-endian int64 by rows."""
 
     number: Annotated[int, Range(1, MAX_ROUNDS)]
     scale: Annotated[float, Range(1e-6, 1e15)]
@@ -123,7 +123,7 @@ class RefinementBroadcast:
 
 @dataclass(frozen=True, eq=False)
 class RefinementRound(SimpleRound):
-    """Refinement round `number` of `rounds`: the sum of whitened records' gradients at integer `weights` (C, d + 1).
+    """Refinement round `number` of `rounds`: clients sum whitened records' gradients at integer `weights` (C, d + 1).
 
     `before` are the weights of the round before; in the first the same.
     """
@@ -161,7 +161,7 @@ class RefinementRound(SimpleRound):
         return Step(head, replace(self, number=self.number + 1, weights=following, before=self.weights))
 
     def broadcast(self) -> bytes:
-        """Return the bytes of the weights and, in the first round, of the whitening, which does not change."""
+        """Return the bytes of the weights and, in the first round, of the whitening map, which does not change."""
         whitening = self.place.whitening
         first = self.number == 1
         return encode(

@@ -32,7 +32,7 @@ MOST_GROUPS = 1000
 
 @dataclass(frozen=True)
 class FedPCL(LocalProjection):
-    """The method FedPCL: members train projections with a contrastive loss −log softmax_j(z·c_j/τ) to shared means c_j.
+    """The method FedPCL: clients train projections z by a contrastive loss −log softmax_j(z·c_j/τ) to shared means c_j.
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
     prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
@@ -57,7 +57,7 @@ class FedPCL(LocalProjection):
         return self.groups or 1
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with `groups` decided: each has two honest members, or is one member. Raises BadInput."""
+        """Return the method with as many `groups` as keep two honest members each, or one a client. Raises BadInput."""
         if self.exchange == "none" or self.groups:
             return self
         if self.exchange == "published":
@@ -86,7 +86,7 @@ class FedPCL(LocalProjection):
 
 @dataclass(frozen=True)
 class Contrast(Projecting):
-    """A program with scores z·c_j/τ over sets of fixed prototypes (S, C, width); absent classes are left out.
+    """A network that scores z by z·c_j/τ for fixed prototypes c_j in S sets (S, C, width); absent classes are left out.
 
     The first set is all members', the others groups': the loss is the first's cross-entropy and the others' mean.
     """
@@ -99,7 +99,7 @@ class Contrast(Projecting):
         return similarities(z, z.new_tensor(self.prototypes[0])) / self.temperature
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss L_g + L_p (Eq. 10) to the shared and the groups' prototypes; L_g alone without groups."""
+        """Return the contrastive loss (Eq. 10) to the shared prototypes and, if there are groups, to the groups'."""
         from torch.nn import functional
 
         z = project(parameters, x)

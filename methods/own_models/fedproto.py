@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FedProto(LocalProjection):
-    """The method FedProto: members train projections z and heads by cross-entropy plus `pull`·‖z − c_y‖².
+    """The method FedProto: clients train projection z and head by cross-entropy + `pull`·‖z − prototype c_y‖².
 
     c_y is the shared prototype of a record's class.
     Own models: `global` predicts the nearest of the shared prototypes (the paper's rule), `head` by the member's head.
@@ -49,13 +49,13 @@ class FedProto(LocalProjection):
 
 @dataclass(frozen=True)
 class Pull(ByHead):
-    """A program with a linear head on projections z, which training pulls to fixed prototypes (C, width)."""
+    """A network with a linear head on projections z; its loss pulls z to fixed class prototypes (C, width)."""
 
     prototypes: Floats = field(repr=False, compare=False)
     pull: float
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean of cross-entropy and `pull`·‖z − c_y‖²."""
+        """Return the mean of cross-entropy plus `pull`·‖z − c_y‖², with c_y the prototype of a record's class."""
         from torch.nn import functional
 
         z = project(parameters, x)

@@ -1,4 +1,4 @@
-"""Rounds in which every member trains a projection of its own, and class prototypes are all that the members share.
+"""Rounds in which every member trains a projection of its own; members share nothing but class prototypes.
 
 What is summed is, for each class, how many records there are and the sum of their projections z of unit length, as
 integers (Tan et al. 2022, "Federated Learning from Pre-Trained Models", Eq. 5 and 6 with the weights of a mean: Eq. 6
@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 
 
 def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> tuple[Block, Block]:
-    """Return the blocks: counts (C,) and class sums (C, width), or with groups (C, groups) and (C, groups, width).
+    """Return the arrays to sum: counts (C,), class sums (C, width), or with groups (C, groups) and (C, groups, width).
 
     A member, or a record, has no more than `most` records of a class, each projected to length ≤ `levels`.
     """
@@ -74,7 +74,7 @@ def blocks_of(classes: int, width: int, groups: int, most: int, levels: int) -> 
 
 
 def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> dict[str, Integers]:
-    """Return a member's blocks from counts (C,) and class sums (C, w): zeros in the places of other groups."""
+    """Return a client's counts (C,) and class sums (C, w) in its group's columns, with zeros for the other groups."""
     if groups == 1:
         return {COUNTS: counts, SUMS: sums}
     all_counts = np.zeros((len(counts), groups), dtype=np.int64)
@@ -84,7 +84,7 @@ def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> 
 
 
 def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
-    """Return counts (C,) cut at the largest t with ‖counts‖₂ ≤ cap, and class sums (C, w) scaled to the cut counts.
+    """Cap counts (C,) at the largest t with ‖counts‖₂ ≤ cap and scale class sums (C, w) alike; return both.
 
     Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
     negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
@@ -99,7 +99,7 @@ def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integ
 
 
 def prototypes_of(opened: OpenedTotal) -> Integers:
-    """Return the sets of prototypes (S, C, width) in grid units: all members' set, then each group's.
+    """Return S sets of prototypes (class means), (S, C, width) in quantised units: all clients' set, then each group's.
 
     A class that a group has no record of has all members' prototype there (Tan et al. 2022, Eq. 7).
     """
@@ -115,7 +115,7 @@ def prototypes_of(opened: OpenedTotal) -> Integers:
 
 
 def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
-    """Return each class's mean (C, width), truncated; 0 for a class without records.
+    """Return each class's mean (C, width), truncated to integers; 0 for a class without records.
 
     What noise may break is mended: a count below 1 is 1, no entry is negative, no mean longer than `levels`. Divisions
     of float64 and integers alone, so that everybody has the same.
@@ -132,7 +132,7 @@ OWN, SENDS = "own", "sends."
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A member's kept state: the `program`'s tensors in one row, `flat` (size,), and its own `prototypes` (C, width).
+    """A client's state between rounds: `program`'s tensors as a vector `flat` (size,), and own `prototypes` (C, width).
 
     `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
     has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
@@ -145,18 +145,18 @@ class Kept:
 
     @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
-        """The program's tensors by name."""
+        """The tensors of the client's network by name."""
         return tensors_of(self.program, self.flat)
 
     def to_bytes(self) -> bytes:
-        """Return a safetensors file of float32. Raises TypeError if a tensor in `sends` is not `Untainted`."""
+        """Return a safetensors file of float32. Raises TypeError if `sends` is not `Untainted` (fit to leave)."""
         sends = [] if self.sends is None else [require_untainted(self.sends)]
         kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
         return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
 
     @classmethod
     def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
-        """Read the state that `to_bytes` wrote. Raises BadInput for NaN, infinity, or tensors unlike the program's."""
+        """Read the state that `to_bytes` wrote. Raises BadInput for NaN, infinity, or tensors unlike `program`'s."""
         size, end = program.size, program.size + classes * program.width
         row = kept_of(program, classes, sends_others=sends_others).row(content)
         sends = Untainted(row[end:]) if sends_others else None
@@ -164,7 +164,7 @@ class Kept:
 
 
 def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
-    """Return the tensors that a member keeps: its program's, its prototypes and, if others, those that it sends."""
+    """Return the layout of a client's kept tensors: network, prototypes and, with `sends_others`, those it sends by."""
     sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
     shapes = {**program.shapes, OWN: (classes, program.width), **sends}
     return KeptTensors(shapes, frozenset(shapes))
@@ -180,7 +180,7 @@ REFUSAL = (
 
 @dataclass(frozen=True)
 class LocalProjection(SimpleMethod, ABC):
-    """The base of methods of `rounds` sums of projections to `width` numbers, and each round, at its `prototypes`.
+    """The base of methods whose clients train projections to `width` numbers and sum them by class, in `rounds` rounds.
 
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
     `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
@@ -226,36 +226,36 @@ class LocalProjection(SimpleMethod, ABC):
 
     @abstractmethod
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
-        """Return the program that a member trains with prototype sets (S, C, width), the same tensors for any sets."""
+        """Return the network that a client trains against prototypes (S, C, width), with the same tensors for any."""
 
     @abstractmethod
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """Return a member's models by name, from its trained tensors, shared prototypes and its own ones (C, width)."""
+        """Return a client's models by name, from its trained tensors, shared prototypes and its own ones (C, width)."""
 
     @property
     def cohorts(self) -> int:
-        """The number of groups of members, each with prototypes of its own. Raises BadInput while undecided."""
+        """The number of groups of clients, each with prototypes of its own. Raises BadInput while undecided."""
         return 1
 
     @property
     def training(self) -> TrainingSettings:
-        """Settings of a member's training in a round."""
+        """Settings of a client's local training in a round."""
         return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of DP-SGD for what a member sends, where `sampling` is above 0; the plan sets the noise."""
+        """Settings of the DP-SGD that trains what a client sends where `sampling` > 0; the plan sets the noise."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method: rates suit records of length 1; members make their own models from the last sum."""
+        """Properties: records have norm 1 (rates assume it); clients make own models from the last opened sum."""
         return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the one kind of sum, of counts and class sums of projections. Raises BadInput."""
+        """Return the specification of the one kind of sum: counts and class sums of projections. Raises BadInput."""
         if 0 < self.cap**2 < classes:
             raise BadInput(
                 f"with cap {self.cap} a member of all {classes} classes would send nothing",
@@ -315,7 +315,7 @@ class LocalProjection(SimpleMethod, ABC):
         return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return 0 for each example; −1 if there are groups, as the cell then depends on the member."""
+        """Return 0, the only part of a class, for each example; −1 with groups, where it depends on the client."""
         return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
@@ -370,8 +370,9 @@ class LocalProjection(SimpleMethod, ABC):
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the next round, at the new class means; after the last round the public start with these means.
+        """Return the next round with the new class means; after the last, a model of them and the initial projection.
 
+        The projection is the public start.
         Raises BadInput where no class has a mean.
         """
         found = prototypes_of(opened)
@@ -403,7 +404,7 @@ class LocalProjection(SimpleMethod, ABC):
         return replace(self, number=self.number + 1, prototypes=entries.reshape(self._sets, -1, self.width))
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless the server's round `told` has the same integers as this one."""
+        """Raise ProtocolViolation unless `told`, the server's round, has the same number and prototypes exactly."""
         same = isinstance(told, type(self)) and told.number == self.number
         if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
             raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")

@@ -1,4 +1,4 @@
-"""Sums of records' projections, and the privacy guarantee for one record that they can give.
+"""Sums of projected records, and the proof of the differential privacy that they can give to one record.
 
 **A record's projection is its own.** z(q) ∈ Z^w, ‖z‖₂ ≤ R_z, is computed from the record q and the projection W alone,
 bit for bit, whoever else is there: W becomes integers by a rule of its own, so that W·q is exact in any order; what
@@ -69,12 +69,12 @@ def class_sums(weight: Floats, examples: Examples, classes: int, levels: int) ->
 def released_sums(
     weight: Untainted[Floats], examples: Examples, classes: int, levels: int
 ) -> tuple[Integers, Integers]:
-    """Return `class_sums` of an `Untainted` projection, which alone may leave a member. Raises TypeError for others."""
+    """Return `class_sums` that may be sent: `weight` is public or DP-SGD's (`Untainted`). Raises TypeError if not."""
     return class_sums(require_untainted(weight), examples, classes, levels)
 
 
 def project_records(weight: Floats, records: Integers, levels: int) -> Integers:
-    """Return the projections z (n, w) of records q (n, d) by `weight` (w, d), all of length ≤ `levels`; each row alone.
+    """Return projections z (n, w) of records q (n, d) by `weight` (w, d), ‖z‖₂ ≤ `levels`, each from its record alone.
 
     z = h/‖h‖ in units of 1/levels, truncated towards zero, h = ReLU(W·q), and 0 where h is. W is rounded to integers,
     the largest row to about 2⁵¹/levels, so that W·q is exact in any order of addition.

@@ -1,4 +1,4 @@
-"""FedPop: settings of another method are tuned while it trains (Chen et al., "FedPop"), by secure sums of scores.
+"""FedPop: tune another method's hyperparameters by evolution while it trains, by secure sums of scores (Chen).
 
 As published, members send their own validation losses. Here they are in fixed cohorts, each of at least colluders +
 dropouts + 2 members, of which only sums are opened; records are chosen for validation by a hash of each; and every draw
@@ -35,7 +35,7 @@ ROOM = 4
 
 @dataclass(frozen=True)
 class FedPop(UsualMethod):
-    """The method FedPop: `rounds` sums, in which `population` configurations of `method` train side by side.
+    """The method FedPop: `rounds` sums train `population` hyperparameter configurations of `method` side by side.
 
     `fixed` are the method's parameters that stay ("model=mlp:32;clip=10"), `space` those that are tried
     ("rate=log:0.001:1;epochs=1:5;batch=8|16|32"). `search`: "evolution" replaces configurations every `interval` rounds
@@ -76,7 +76,7 @@ class FedPop(UsualMethod):
 
     @property
     def fixed_parameters(self) -> Parameters:
-        """The method's parameters that no configuration changes. Raises BadInput."""
+        """The tuned method's parameters that are the same in all configurations. Raises BadInput."""
         return read_planned(self.method, trained_method(self.method, {}).parameters, self.fixed.replace(";", " "))
 
     @property

@@ -1,4 +1,4 @@
-"""A population of configurations: their settings, their scores, who tries which, and how that goes on after a round.
+"""A population of hyperparameter configurations: settings, scores, which clients try which, and how it evolves.
 
 All of it is public. Members are in *cohorts*, fixed for the whole plan; in each round a cohort tries the settings of
 one configuration, or settings beside them, so that every number that is opened apart is a sum over whole cohorts.
@@ -35,22 +35,22 @@ Floats = NDArray[np.float64]
 
 
 class Draws:
-    """A stream of random numbers that follow from a seed of 32 bytes."""
+    """A deterministic stream of pseudo-random numbers from a seed of 32 bytes."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed, self._count = seed, 0
 
     def unit(self) -> float:
-        """Return a number from 0 to below 1: 53 bits of the next digest."""
+        """Return a pseudo-random float in [0, 1), from 53 bits of the next digest."""
         self._count += 1
         return (int.from_bytes(digest("a draw of evolution", self._seed, number(self._count))[:8], "big") >> 11) / 2**53
 
     def below(self, count: int) -> int:
-        """Return a whole number from 0 to below `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
+        """Return a pseudo-random integer from 0 to below `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
         return int(self.unit() * count)
 
     def shuffled(self, count: int) -> list[int]:
-        """Return 0 … count − 1 in a random order (Fisher & Yates)."""
+        """Return the integers 0 … count − 1 in a pseudo-random order (Fisher & Yates)."""
         order = list(range(count))
         for place in range(count - 1, 0, -1):
             other = self.below(place + 1)
@@ -59,7 +59,7 @@ class Draws:
 
 
 def annealed(first: float, done: int, of: int) -> float:
-    """Return `first`/2·(1 + cos(π·r/R)) (Eq. 4) for r = `done` and R = `of`; 0 from r = R on.
+    """Return `first` after cosine annealing, `first`/2·(1 + cos(π·done/of)) (Eq. 4); 0 from `done` = `of` on.
 
     The cosine of 0 … π is by its series, to 10⁻¹⁵: libraries differ in the last bits.
     """
@@ -73,12 +73,12 @@ def annealed(first: float, done: int, of: int) -> float:
 
 
 def draw_settings(space: Space, draws: Draws) -> tuple[float, ...]:
-    """Draw a place for each setting, uniformly from its whole interval or all its values."""
+    """Draw each setting's position on its scale at random, uniformly over its interval or its list of values."""
     return tuple(_anywhere(each, draws) for each in space.settings)
 
 
 def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequence[str]) -> tuple[float, ...]:
-    """Return places drawn from a small ball around `places`; settings outside `moved` keep their places."""
+    """Return the settings' positions redrawn from a small ball around `places`; those not named in `moved` stay."""
     return tuple(
         _near(each, place, BALL, draws) if each.name in moved else place
         for each, place in zip(space.settings, places, strict=True)
@@ -88,7 +88,7 @@ def draw_beside(space: Space, places: Sequence[float], draws: Draws, moved: Sequ
 def evolve(
     space: Space, places: Sequence[float], intensity: float, resampled: float, draws: Draws, moved: Sequence[str]
 ) -> tuple[float, ...]:
-    """Return places: each `moved` setting drawn near its place or, with probability `resampled`, anywhere (Eq. 3)."""
+    """Redraw the positions of `moved` settings near the old ones or, with chance `resampled`, anywhere (Eq. 3)."""
     return tuple(
         place
         if each.name not in moved
@@ -100,9 +100,9 @@ def evolve(
 
 
 def extremes(scores: Sequence[float]) -> tuple[list[int], list[int]]:
-    """Return the indices of the best (lowest) and of the worst scores: those within 1/ρ and beyond 1 − 1/ρ.
+    """Return the indices of the best (lowest) and of the worst scores: about one in `RHO` of all scores each.
 
-    Of K scores ⌊(K − 1)/ρ⌋ + 1 on either side, none of a single one; equal ones in their order.
+    Of K scores ⌊(K − 1)/`RHO`⌋ + 1 on either side, none of a single one; equal ones in their order.
     """
     ranked = sorted(range(len(scores)), key=lambda place: scores[place])
     count = (len(scores) - 1) // RHO + 1 if len(scores) > 1 else 0
@@ -128,7 +128,7 @@ Tensors = Mapping[str, Floats]
 
 @dataclass(frozen=True)
 class Search:
-    """A search's settings: its `kind`, the `space`, and its numbers of configurations, cohorts and rounds.
+    """The settings of a hyperparameter search: `kind`, `space`, numbers of configurations, of variants and of rounds.
 
     "evolution" is FedPop: every `interval` rounds the worst are replaced by neighbours of the best (FedPop-G), and
     beside each configuration its cohorts try settings of the members' own near it (FedPop-L), the names of the
@@ -144,23 +144,23 @@ class Search:
 
     @property
     def cohorts(self) -> int:
-        """The number of cohorts."""
+        """The number of fixed groups of clients: one for each variant of each configuration."""
         return self.configurations * self.variants
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all settings."""
+        """The names of all hyperparameters that are searched."""
         return tuple(each.name for each in self.space.settings)
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """The names of the settings that members apply in their training, not the server."""
+        """The names of the searched hyperparameters that clients apply in training; the server applies the others."""
         return tuple(name for name in self.names if not name.startswith("server"))
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """The public state of K configurations, with m cohorts for each and J settings.
+    """The public state of a search: K configurations of J settings, each tried by m cohorts (groups of clients).
 
     `places` (K, J) are their settings' and `tried` (K, m, J) those that their cohorts train with. `order` (K·m,): which
     of these each cohort tries, counted through. `scores` (K,) are the last known, the lowest the best; `totals` and
@@ -179,7 +179,7 @@ class Population:
 
     @classmethod
     def first(cls, search: Search, draws: Draws) -> Population:
-        """Return configurations drawn from the space, with the settings that each cohort tries first."""
+        """Return random configurations from the space, and the settings that each cohort of clients tries first."""
         places = [draw_settings(search.space, draws) for _ in range(search.configurations)]
         tried = [_ball(search, each, draws) for each in places]
         zeros, count = np.zeros(search.configurations), search.configurations
@@ -188,17 +188,17 @@ class Population:
 
     @classmethod
     def of(cls, groups: Tensors) -> Population:
-        """Return the population with these arrays, which `groups` returned."""
+        """Build a population from its arrays by name, as `groups` holds them."""
         return cls(**{name: groups[name] for name in cls.__dataclass_fields__})
 
     @property
     def groups(self) -> dict[str, Floats]:
-        """The population's arrays by name, as a round's state holds them."""
+        """The population's arrays by name, as a round's state stores them."""
         return dict(vars(self))
 
     @classmethod
     def shapes(cls, search: Search) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of `groups`."""
+        """Return the shapes of the population's arrays by name."""
         count, settings = search.configurations, len(search.names)
         vectors = dict.fromkeys(("scores", "totals", "weights", "age", "alive"), (count,))
         return {
@@ -209,7 +209,7 @@ class Population:
         }
 
     def holds(self, search: Search) -> bool:
-        """Return whether these arrays are a valid population of the search; a broadcast state may hold anything."""
+        """Return whether these arrays are a valid population of the search, as a server may broadcast anything."""
         places = [*self.places, *self.tried.reshape(-1, len(search.names))]
         return (
             all(search.space.holds(tuple(each.tolist())) for each in places)
@@ -220,16 +220,16 @@ class Population:
         )
 
     def arm_of(self, member: int) -> int:
-        """Return the index (0 … K·m − 1) of the settings that a member tries: its own index modulo K·m."""
+        """Return the index (0 … K·m − 1) of the settings assigned to a client's cohort, number `member` mod K·m."""
         return int(self.order[member % len(self.order)])
 
     @property
     def best(self) -> int:
-        """The living configuration with the lowest score; of equal scores the first."""
+        """The index of the configuration with the lowest score among those not given up; of equal scores the first."""
         return int(np.argmin(np.where(self.alive > 0, self.scores, np.inf)))
 
     def measured(self, found: Floats) -> Population:
-        """Return the population with a round's scores `found` (K,) included in its discounted means (Eq. 5)."""
+        """Return the population with a round's scores `found` (K,) included in its discounted mean scores (Eq. 5)."""
         alive = self.alive > 0
         totals = np.where(alive, DISCOUNT * self.totals + found, self.totals)
         weights = np.where(alive, DISCOUNT * self.weights + 1.0, self.weights)

@@ -1,4 +1,4 @@
-"""A round in which each cohort of members trains and scores one configuration's settings, all of them in one vector.
+"""A search round: each cohort of clients trains and scores one configuration's settings, all of them in one sum.
 
 A block of the training method becomes one of K rows, a row for each configuration, of which a member fills one: its
 length is what it was, and so is what noise a promise takes. Beside them are the scores, (Σ min(loss, L), Σ n) for each
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Chosen:
-    """A rule that picks at most `most` records, a fraction `share` of all, by a public hash of their integers.
+    """A rule that picks validation records by a public hash: a fraction `share` of all, at most `most`.
 
     Both by rules under which a record more or less changes no other's lot but that of one at most: those beyond `most`
     have the largest hashes, and are neither judged by nor trained on.
@@ -67,7 +67,7 @@ def score(
     *,
     tolerant: bool = False,
 ) -> int:
-    """Return the sum of the records' losses, each cut at `largest` and truncated to units of largest/`LOSS_LEVELS`.
+    """Return the integer sum of records' losses, each cut at `largest`, truncated to units of `largest`/`LOSS_LEVELS`.
 
     A loss that is no number counts as the largest, and so, with `tolerant`, does that of a record on which the program
     fails. So a record adds 0 … `LOSS_LEVELS`, whatever the others are.
@@ -83,7 +83,7 @@ LOSS, SCORED = "loss", "scored"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationRound(TrainingRound):
-    """Round `number` of a search; its state holds K models with their moments, and a `Population`.
+    """Round `number` of a search; its state holds K models, their optimiser moments, and a `Population` of settings.
 
     `training` gives the method's round at any settings, `spec` is what is summed. `chosen` says which records judge,
     and `largest` is the most that one of them can lose.
@@ -97,7 +97,7 @@ class PopulationRound(TrainingRound):
 
     @classmethod
     def start(cls, search: Search, training: TrainingSpace, spec: SumSpec, draw: int, **judged: object) -> Round:
-        """Return the first round: every model at its public start, settings drawn from the public number `draw`."""
+        """Return the first round: models at public initial weights, settings drawn from the public number `draw`."""
         inner = training.at({})
         # the text of the space is protocol, the names of its classes included
         draws = Draws(digest("first population", repr(search.space).encode(), number(draw)))
@@ -108,19 +108,19 @@ class PopulationRound(TrainingRound):
 
     @cached_property
     def population(self) -> Population:
-        """The settings and scores in the state."""
+        """The `Population` of settings and scores in the round's public state."""
         names = Population.shapes(self.search)
         return Population.of({name: self.state.groups[name] for name in names})
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the models, of their moments after the first round, (K, size) each, and of the population."""
+        """The shapes of the state's arrays: models, after round 1 moments, (K, size) each; then the population's."""
         models = dict.fromkeys((MODEL, *self.server.moments), (self.search.configurations, self.program.size))
         return {**models, **Population.shapes(self.search)}
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """Empty, as each configuration has moments of its own, in the state's groups."""
+        """An empty tuple: each configuration's optimiser moments are in the state's groups instead."""
         return ()
 
     @property
@@ -159,7 +159,7 @@ class PopulationRound(TrainingRound):
         return Contribution(blocks, part.state)
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the next round: every model moved, then new settings drawn from a digest of all public facts.
+        """Return the next round: all models updated, then new settings drawn from a digest of the public state.
 
         After the last round the model of the best.
         """

@@ -1,4 +1,4 @@
-"""The settings of a training method that a search tries, and their bounds: public, and the same everywhere.
+"""The search space: the hyperparameters of a training method that are tried; public and the same on all machines.
 
 A setting has a *place*: in an interval a number from 0 to 1, among values the number of one of them, from 0. Places are
 what evolution moves and what a state holds; the settings that belong to them are computed with decimals, whose ln and
@@ -23,7 +23,7 @@ from secagg.errors import BadInput
 
 @dataclass(frozen=True)
 class TrainingSpace:
-    """A method, `name` with `fixed` parameters, for records of a given shape, and the `space` of settings to try."""
+    """A training method (`name` with `fixed` parameters), its records' shape, and the `space` of settings to try."""
 
     name: str
     fixed: tuple[tuple[str, str | float], ...]
@@ -33,13 +33,13 @@ class TrainingSpace:
     levels: int
 
     def at(self, settings: Parameters) -> TrainingRound:
-        """Return the method's first round with these settings; if none are given, with the space's first settings."""
+        """Return the method's first round with these settings, or with the space's first settings if none are given."""
         chosen = settings or self.space.corners[0]
         return _round_at(self, tuple(sorted(chosen.items())))
 
     @cached_property
     def spec(self) -> SumSpec:
-        """The method's kind of sum, with the largest sampling rate, steps and effort of all settings.
+        """The specification of the method's sum, with the largest sampling rate, steps and effort of all settings.
 
         Raises BadInput where settings would change what is summed, or how far anybody moves it.
         """
@@ -60,16 +60,16 @@ class TrainingSpace:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The dimension, number of classes and levels, in the order in which methods take them."""
+        """The records' dimension, number of classes and largest L2 norm (`levels`), in the order of `Method.sums`."""
         return self.dimension, self.classes, self.levels
 
     def method(self, settings: Parameters) -> Method:
-        """Return the method with these settings of the space."""
+        """Return the training method with its fixed parameters and these settings of the space."""
         return trained_method(self.name, {**dict(self.fixed), **settings})
 
 
 def trained_method(name: str, parameters: Parameters) -> Method:
-    """Return the method of this name. Raises BadInput if it is a plug-in or has no settings to search.
+    """Return the built-in method of this name. Raises BadInput for a plug-in, or if it has no settings to search.
 
     The name stands among a plan's parameters, where no policy looks for code that it would run.
     """
@@ -97,27 +97,27 @@ _ROUND = Context(prec=DIGITS)
 
 
 class Setting(Protocol):
-    """The interface of one setting that a search tries."""
+    """The interface of one hyperparameter that a search tries."""
 
     @property
     def name(self) -> str:
-        """Name of the method's parameter."""
+        """The name of the hyperparameter among the method's parameters."""
 
     @property
     def last(self) -> int:
-        """The last place of the setting; places begin at 0."""
+        """The largest position on the setting's scale, which begins at 0."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the setting's places are whole numbers."""
+        """Whether positions on the setting's scale are whole numbers, as they are for a list of values."""
 
     def value(self, place: float) -> str | float:
-        """Return the value of the setting at a place."""
+        """Return the hyperparameter's value at a position on its scale."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A setting with every number from `low` to `high`, evenly in its logarithm where `is_log`."""
+    """A setting with any value from `low` to `high`, on a logarithmic scale where `is_log`."""
 
     name: str
     low: Decimal
@@ -133,7 +133,7 @@ class Interval:
             raise BadInput(f"{self.name} has no logarithm at {self.low}", remedy="give bounds above 0")
 
     def value(self, place: float) -> float:
-        """Return the number at a place from 0 (`low`) to 1 (`high`), with `DIGITS` digits."""
+        """Return the value at a position from 0 (`low`) to 1 (`high`), with `DIGITS` digits."""
         if place in (0.0, 1.0):
             return float(self.high if place else self.low)
         within = Decimal(place)
@@ -145,7 +145,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Values:
-    """A setting with listed values, ordered so that neighbours are alike."""
+    """A setting with one of several listed values, ordered so that neighbours are alike."""
 
     name: str
     values: tuple[str | float, ...]
@@ -157,23 +157,23 @@ class Values:
 
     @property
     def last(self) -> int:
-        """The place of the last value."""
+        """The index of the last value."""
         return len(self.values) - 1
 
     def value(self, place: float) -> str | float:
-        """Return the value at this place."""
+        """Return the value at this index."""
         return self.values[int(place)]
 
 
 @dataclass(frozen=True)
 class Space:
-    """The settings that a search tries, in the order of their names."""
+    """The hyperparameters that a search tries, in the order of their names."""
 
     settings: tuple[Setting, ...]
 
     @classmethod
     def read(cls, text: str, known: Parameters, tunable: tuple[str, ...]) -> Space:
-        """Read "rate=log:0.001:1;epochs=1:5;batch=8|16|32"; spaces separate settings, too. `known` holds the defaults.
+        """Parse a space like "rate=log:0.001:1;epochs=1:5 batch=8|16|32" (; or space between). `known` holds defaults.
 
         A setting whose default is a whole number takes whole numbers. Raises BadInput for one that is not `tunable`.
         """
@@ -191,11 +191,11 @@ class Space:
         return cls(tuple(found[name] for name in sorted(found)))
 
     def at(self, places: tuple[float, ...]) -> Parameters:
-        """Return the settings at these places."""
+        """Return each setting's value at its position in `places`, by name."""
         return {each.name: each.value(place) for each, place in zip(self.settings, places, strict=True)}
 
     def holds(self, places: tuple[float, ...]) -> bool:
-        """Return whether these are valid places of the space's settings."""
+        """Return whether `places` holds one valid position for each setting."""
         return len(places) == len(self.settings) and all(
             0 <= place <= each.last and (place == int(place) or not each.is_whole)
             for each, place in zip(self.settings, places, strict=True)
@@ -203,7 +203,7 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """The settings to check: all at their first place, then each alone at each of its `bounds`.
+        """Combinations of settings to check: all at their first value, then each alone at each other of its `bounds`.
 
         A list's values are in any order: the largest may be in the middle.
         """
@@ -211,7 +211,7 @@ class Space:
         return (first, *({**first, name: value} for name, values in self.bounds().items() for value in values[1:]))
 
     def bounds(self) -> Mapping[str, tuple[str | float, ...]]:
-        """Return each setting's bounds: all values of a list, both ends of an interval."""
+        """Return each setting's values to check: all values of a list, both ends of an interval."""
         return {
             each.name: each.values if isinstance(each, Values) else (each.value(0.0), each.value(1.0))
             for each in self.settings
@@ -235,5 +235,5 @@ def _read(name: str, text: str, default: str | float) -> Setting:
 
 
 def settings_text(parameters: Parameters) -> str:
-    """Return settings as a text: "epochs=2 rate=0.05"."""
+    """Format parameters as a text: "epochs=2 rate=0.05"."""
     return " ".join(f"{name}={value}" for name, value in parameters.items())

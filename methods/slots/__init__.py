@@ -1,1 +1,1 @@
-"""Methods that sum per slot of a class: a group, a cluster or a concept."""
+"""Methods that sum records by parts (slots) of a class: hash buckets, clusters or concepts."""

@@ -1,4 +1,4 @@
-"""FedBiP as secure sums: means of pictures' latents in slots, and concept vectors, for a diffusion model (Chen 2024).
+"""FedBiP: a diffusion model draws training pictures from secure sums of latents and concept vectors (Chen 2024).
 
 The paper's members send every picture's latent, half of it another's, with noise of the schedule's last step. Here
 latents are *summed*, over members, in J slots of each class in each domain, and the server interpolates between opened
@@ -47,7 +47,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ConceptSums:
-    """The sum of concept vectors: `width` numbers for each class and each of `domains` domains, trained by `training`.
+    """The sum of concept vectors that clients train (`training`): `width` numbers for each class and each domain.
 
     A member's movements, of classes and of domains, are each no longer than `clip`, which is `levels` grid units.
     """
@@ -59,7 +59,7 @@ class ConceptSums:
     training: ConceptTraining
 
     def spec(self, classes: int, budget: float) -> SumSpec:
-        """Return the kind of sum: rows (C, width + 1) and (D, width + 1), whose last entry marks that records exist."""
+        """Specify the sum: C class and D domain rows of width + 1 entries, the last marking that records exist."""
         rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
         blocks = tuple(
             Block(name, (count, self.width + 1), bound=self.levels, kind=Kind.UPDATE) for name, count in rows.items()
@@ -76,7 +76,7 @@ class ConceptSums:
         )
 
     def contribute(self, local: Local) -> Contribution:
-        """Return concept vectors, trained, clipped, truncated; zeros for NaN. Raises BadInput for other backbones."""
+        """Return trained concept vectors, clipped and truncated; zeros for NaN. Raises BadInput for other backbones."""
         examples, zeros = local.examples, (np.zeros((local.classes, self.width)), np.zeros((self.domains, self.width)))
         if local.feature_map is None:
             trained = zeros
@@ -89,12 +89,12 @@ class ConceptSums:
         return Contribution({name: self._encode(own, rows) for (name, rows), own in zip(places, trained, strict=True)})
 
     def broadcast_means(self, opened: OpenedTotal) -> Integers:
-        """Return each concept's mean vector (C + D, width), over the members that have records of it."""
+        """Return each concept's mean vector (C + D, width) over clients with records of it, as integers to send."""
         means = np.concatenate([self._mean(opened, name) for name in (OF_CLASS, OF_DOMAIN)])
         return np.rint(np.clip(means / self.clip, -1, 1) * TOLD_LEVELS).astype(np.int64)
 
     def vectors(self, told: Integers, classes: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the classes' (C, width) and domains' vectors (D, width) of a broadcast. Raises MalformedMessage."""
+        """Split broadcast concept vectors: classes' (C, width), domains' (D, width). Raises MalformedMessage."""
         if len(told) != classes + self.domains:
             raise MalformedMessage("Centres", f"{len(told)} concept vectors for {classes} classes")
         vectors = (told * (self.clip / TOLD_LEVELS)).astype(np.float32)
@@ -127,7 +127,7 @@ MOST_WIDTH = 1 << 13
 
 @dataclass(frozen=True)
 class FedBiP(Slotted):
-    """Counts (C, D, J) and sums (C, D, J, d) of latents, one for each class, each of D `domains` and of J `slots`.
+    """The method FedBiP: counts (C, D, J) and sums (C, D, J, d) of image latents by class, D `domains`, J hash `slots`.
 
     A slot is a public hash of a record's integers (`slots.py`), with constants of the software, of which a plan
     chooses J and, by its levels, the integers: whoever writes plans can try many until a known record's slot is as they
@@ -159,7 +159,7 @@ class FedBiP(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method: means of latents show pictures' brightness; concepts need the backbone's network."""
+        """Properties: records keep their mean (a picture's brightness); `concepts` train by the backbone's network."""
         usual, concepts = super().traits, self.concepts == 1
         return replace(usual, needs_gate=concepts or usual.needs_gate, keeps_mean=True, reads_inputs=concepts)
 
@@ -174,11 +174,11 @@ class FedBiP(Slotted):
         return Contribution(self.slot_blocks(local))
 
     def slot_blocks(self, local: Local) -> Blocks:
-        """Return the integer counts and sums of the slots."""
+        """Return the integer counts and sums of a client's latents by class, domain and slot."""
         return sum_cells(local.examples, self.cell_of(local.examples), (local.classes, *self.parts))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return the cell domain·J + slot of each example; −1 in the concept vectors' sum."""
+        """Return each example's part of its class, domain·J + slot for J slots; −1 in the sum of concept vectors."""
         return np.full(len(examples), -1, dtype=np.int64) if self.concepts else self.cell_of(examples)
 
     def finalize(self, opened: OpenedTotal) -> Step:
@@ -187,7 +187,7 @@ class FedBiP(Slotted):
         return Step(self.means(opened))
 
     def means(self, opened: OpenedTotal, concepts: Integers | None = None) -> SlotMeans:
-        """Return the means of slots with records, and the concept vectors. Raises BadInput if all slots are empty.
+        """Return the mean latents of slots with records, and concept vectors. Raises BadInput if all slots are empty.
 
         Under noise of slots whose count is at least 1 + 3σ, σ being its noise; a class and domain without such a slot
         is represented by the mean of all its slots, as slot 0, their count taken as at least 1. None is longer than a
@@ -233,7 +233,7 @@ class FedBiP(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class LatentRound(SimpleRound):
-    """The round that sums latents in slots, after the one of `concepts` (C + D, width), integers as broadcast."""
+    """The round that sums latents by slot, after one that summed `concepts` (C + D, width), integers as broadcast."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)

@@ -1,4 +1,4 @@
-"""FedTC: an adapter and a head trained on prototypes (anonymous, under review), made summable as slot sums."""
+"""FedTC: an adapter and a head trained on prototypes from secure sums (anonymous, under review)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CERTAIN = 3.0
 
 @dataclass(frozen=True, eq=False)
 class SlotRound(SimpleRound):
-    """The round that sums records with cosine ≥ `threshold` to their class's centre: counts (C, J) and sums (C, J, d).
+    """The round that sums records of cosine ≥ `threshold` to their class centre by slot: counts (C, J), sums (C, J, d).
 
     `centres` are all entries of C rows of d integers, row by row; None: every record counts.
     """
@@ -67,7 +67,7 @@ class SlotRound(SimpleRound):
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return the slot of each record with q·c ≥ t·‖q‖·‖c‖; exact products make every machine decide alike."""
+        """Return each record's slot, −1 if its cosine to its class centre is below `threshold`, by exact arithmetic."""
         slots = slot_of(examples.records, self.slots)
         if self.centres is None:
             return slots
@@ -117,7 +117,7 @@ def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float
 def prototypes(
     aggregate: Blocks, grid: Grid, noise: Noise | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the slots' means (n, d) as a head's inputs, their classes (n,) and their numbers of records (n,).
+    """Return the slots' mean features (n, d), their classes (n,) and numbers of records (n,), to train a head on.
 
     Exact sums: of the slots that have records. Under noise: of the slots whose count is at least 1 + 3σ, σ being its
     noise, and σ'√d/R, σ' being that on a sum: so neither divisor nor mean is mostly noise. A class without such a
@@ -150,7 +150,7 @@ def fit(
     epochs: int,
     momentum: float,
 ) -> LinearHead:
-    """Return the head trained on `rows` (n, d) of `labels` (n,); classes without rows are absent. Raises BadInput."""
+    """Train a head with adapter on weighted `rows` (n, d); classes without rows are marked absent. Raises BadInput."""
     if not len(labels):
         raise BadInput("the sum holds no record", remedy="the head needs one class at least")
     start = fresh_head((rows.shape[1], *WIDTHS), np.isin(np.arange(classes), labels))
@@ -160,7 +160,7 @@ def fit(
 
 @dataclass(frozen=True)
 class FedTC(Slotted):
-    """The method FedTC: sums in J = `slots` of each class; the server trains an adapter and head on the slots' means.
+    """The method FedTC: records are summed in J hash `slots` a class; the server trains adapter and head on slot means.
 
     The paper's clients send the means of random batches of 5 of their own records. Here every record goes into one of
     J slots of its class, the same for all clients (`slots.slot_of`), and a mean mixes the N_j/J records of a
@@ -208,7 +208,7 @@ class FedTC(Slotted):
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return the slots of the records that are kept, −1 for others; 0 in the round before a threshold."""
+        """Return each record's slot, −1 if it is filtered out; 0 for all in the first round if a `threshold` is set."""
         if self._has_threshold:
             return FIRST.cells(examples, classes)
         cells = self._slot_round().cells(examples, classes)

@@ -36,7 +36,7 @@ CENTRE_BYTES = 4
 
 @dataclass(frozen=True)
 class MPFT(Slotted):
-    """The method MPFT: counts (C, D, J) and sums (C, D, J, d) of each class, each of D `domains` and of J `slots`.
+    """The method MPFT: an adapter trained on slot means, of counts (C, D, J) and sums (C, D, J, d) by class, domain.
 
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
     the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
@@ -78,16 +78,16 @@ class MPFT(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method: its class gate counts domains; clusters are unknown before the census."""
+        """Properties: with clustering, a class gate counts clients by domain alone, as clusters are formed after it."""
         usual = replace(super().traits, weights="directions")
         return replace(usual, cells_per_class=domain_count(self.parameters)) if self.rounds else usual
 
     def cell_of(self, examples: Examples) -> Integers:
-        """Return the cell domain·J + slot of each example; with clusters its domain alone."""
+        """Return each example's part of its class, domain·J + slot for J slots; with clustering its domain alone."""
         return examples.domains if self.rounds else super().cell_of(examples)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the kinds of sums: counts and class sums of the slots.
+        """Return the specification of each kind of sum: counts and sums by slot, repeated in the rounds of clustering.
 
         In a round of clustering the centres are fixed before the records are looked at, so that this holds there too;
         all sums have equal parts of μ². Raises BadInput for more centres than can be told.
@@ -107,7 +107,7 @@ class MPFT(Slotted):
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def sum_in(self, cells: Integers, local: Local) -> Contribution:
-        """Return the counts and sums of a member's examples, given the cell of each (n,)."""
+        """Return a client's counts and sums of examples, given the part of its class (n,) to which each belongs."""
         return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
 
     def finalize(self, opened: OpenedTotal) -> Step:
@@ -117,7 +117,7 @@ class MPFT(Slotted):
         return Step(next_round=Clustering(self, 1, _centres(opened, before).ravel()))
 
     def train(self, opened: OpenedTotal) -> LinearHead:
-        """Return the head and its trained adapter, from the opened counts and sums. Raises BadInput without records.
+        """Return the head with an adapter trained on the opened counts and sums. Raises BadInput without records.
 
         Prototypes as `methods.slots.fedtc.prototypes` has them, with the (domain, slot) pairs in the place of slots.
         """
@@ -133,7 +133,7 @@ class MPFT(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class Clustering(SimpleRound):
-    """Round `number` of k-means in every cell: records are summed by the nearest of integer `centres` (C·D·J·d,)."""
+    """K-means round `number` in every class and domain: records are summed by the nearest of `centres` (C·D·J·d,)."""
 
     method: MPFT
     number: int
@@ -143,7 +143,7 @@ class Clustering(SimpleRound):
         return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return the cell domain·J + nearest centre of each example; of equally near ones the first. Raises BadInput.
+        """Return domain·J + nearest of J centres for each example; of equally near ones the first. Raises BadInput.
 
         Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
         """

@@ -1,4 +1,4 @@
-"""Slots: partial sums of a class; a public hash of each record names the slot that it goes into."""
+"""Slots: hash buckets that divide a class's sum; a public hash of each record chooses the bucket that it goes into."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def slot_of(records: Integers, slots: int) -> Integers:
 
 
 def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Blocks:
-    """Return counts (C, …) and sums (C, …, d) of examples, by name, given the cell (n,) of each in its class.
+    """Return counts (C, …) and sums (C, …, d) of examples by class and part, given each one's part of its class (n,).
 
     A cell is counted within its class; an example in cell −1 is in none.
     """
@@ -70,7 +70,7 @@ def sum_cells(examples: Examples, cells: Integers, shape: tuple[int, ...]) -> Bl
 
 
 def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpec:
-    """Return the kind of sum of cells (`sum_cells`): a record adds 1 to a cell's count and q to its sum.
+    """Specify the sum that `sum_cells` makes: a record q adds 1 to the count and q to the sum of its part of a class.
 
     ‖q‖₂ ≤ R_q = `levels`, whichever cell of whichever class that is.
     """
@@ -86,7 +86,7 @@ def spec_of_cells(shape: tuple[int, ...], dimension: int, levels: int) -> SumSpe
 
 
 class Slotted(SimpleMethod):
-    """The base of methods whose sums keep `slots` of each class apart, in each of its `domains` if any."""
+    """The base of methods whose sums divide each class by hash into `slots`, in each of its `domains` if any."""
 
     slots: int
 
@@ -104,12 +104,12 @@ class Slotted(SimpleMethod):
 
     @property
     def parts(self) -> tuple[int, int]:
-        """The numbers of domains D and of slots J."""
+        """The number D of domains and the number J of slots in each."""
         return domain_count(self.parameters), self.slots
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method: its class gate counts each of the D·J slots of a class by itself."""
+        """Properties: a class gate counts the clients of each of a class's D·J slots separately."""
         cells = math.prod(self.parts)
         return replace(super().traits, cells_per_class=cells, needs_gate=cells > 1)
 
@@ -117,13 +117,13 @@ class Slotted(SimpleMethod):
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def place(self, examples: Examples, slots: Integers) -> Integers:
-        """Return the cells domain·J + slot of examples, given the slots (n,)."""
+        """Return each example's part of its class, domain·J + slot for J slots, given the slots (n,)."""
         return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class CellSensitivity:
-    """The sensitivity of cells' counts and sums: a record adds 1 to one count and q, ‖q‖₂ ≤ R_q, to its sum.
+    """The sensitivity of counts and sums by part of a class: a record q, ‖q‖₂ ≤ R_q, adds 1 to one count, q to its sum.
 
     Add or remove a record: 1 and R_q. Replace it: in another cell √2 and √2·R_q; in the same cell the count stays
     and the sum moves by 2·R_q, for opposite records.
@@ -138,7 +138,7 @@ class CellSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """Both blocks: one record moves counts by 1 and sums by R_q."""
+        """The sensitivity of each array: one record moves counts by 1 and sums by R_q = `levels`."""
         counts, sums = self.names
         return (
             BlockSensitivity(counts, 1.0, self.cells, scalable=True),
@@ -146,8 +146,9 @@ class CellSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the squared sensitivity: n + a for add/remove, max(2n + 2a, 4a) for replace-one.
+        """Return the squared L2 sensitivity of both arrays together, their squares being weighted by `weights`.
 
+        It is n + a for add/remove, max(2n + 2a, 4a) for replace-one.
         Here n = w_counts and a = w_sums·R_q².
         """
         n, a = weights[self.names[0]], weights[self.names[1]] * self.levels**2
@@ -159,14 +160,14 @@ class CellSensitivity:
 @message("Centres")
 @dataclass(frozen=True)
 class Centres:
-    """The broadcast of the centres by which a round sorts records; little-endian int32, row by row."""
+    """The broadcast of a round's centres or prototypes; little-endian int32, row by row."""
 
     number: Annotated[int, Range(1, MOST_TOLD)]
     rows: Annotated[bytes, Length(4, MAX_CENTRE_BYTES)]
 
 
 def told_centres(number: int, centres: Integers) -> bytes:
-    """Return the broadcast of a round's centres (…, d), integers below 2³¹. Raises BadInput if they are too many."""
+    """Encode a round's centres (…, d), integers below 2³¹, as its broadcast. Raises BadInput if they are too many."""
     rows = centres.astype("<i4").tobytes()
     if len(rows) > MAX_CENTRE_BYTES:
         raise BadInput(f"centres of {len(rows)} bytes", remedy=f"{MAX_CENTRE_BYTES} can be told: use fewer")
@@ -174,12 +175,12 @@ def told_centres(number: int, centres: Integers) -> bytes:
 
 
 def are_told(own: Integers, told: Integers) -> bool:
-    """Return whether the integers `told` by the server equal a client's `own`, but for rounding."""
+    """Return whether the server's integers `told` equal a client's `own`, up to a rounding difference of 1."""
     return told.shape == own.shape and bool(np.abs(told - own).max(initial=0) <= 1)
 
 
 def read_centres(broadcast: bytes, number: int, largest: int) -> Integers:
-    """Read the centres of round `number` from its broadcast; entries are at most `largest` in absolute value.
+    """Decode the centres of round `number` from its broadcast; entries are at most `largest` in absolute value.
 
     Raises MalformedMessage.
     """

@@ -44,7 +44,7 @@ GRADIENT_LEVELS = 1 << 20
 
 @dataclass(frozen=True)
 class Scaled:
-    """A map of records on a grid (n, d) to a program's inputs: units of a record's length, times `scale`; float32."""
+    """A conversion of integer records (n, d) to a network's float32 inputs: divided by `unit`, times `scale`."""
 
     unit: float
     scale: float
@@ -54,7 +54,7 @@ class Scaled:
 
 
 def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
-    """Return a member's records as a program's inputs (n, d), computed once."""
+    """Return a client's records as inputs (n, d) of the network `program`, computed once."""
     return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
@@ -71,16 +71,16 @@ class KeptTensors:
 
     @cached_property
     def kept_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the kept tensors."""
+        """The shapes of the kept tensors by name."""
         return {name: shape for name, shape in self.shapes.items() if name in self.names}
 
     @cached_property
     def entries(self) -> NDArray[np.bool_]:
-        """Mask (size,) of the entries of a row that are kept."""
+        """Mask (size,) of the entries to keep, in the vector of all tensors that the client trains."""
         return np.concatenate([np.full(math.prod(shape), name in self.names) for name, shape in self.shapes.items()])
 
     def to_bytes(self, row: Floats) -> bytes:
-        """Return the file of the kept entries of a row (size,), empty where nothing is kept."""
+        """Return a file of the kept entries of `row` (size,), the vector of all tensors; empty if nothing is kept."""
         from safetensors.numpy import save
 
         if not self.kept_shapes:
@@ -88,7 +88,7 @@ class KeptTensors:
         return save({name: tensor for name, tensor in tensors_of(self, row).items() if name in self.kept_shapes})
 
     def read(self, content: bytes) -> dict[str, NDArray[np.float32]]:
-        """Return the tensors of a file by name. Raises BadInput for other names, shapes or types, NaN and infinity."""
+        """Read a file's tensors by name. Raises BadInput for other names, shapes or types, NaN and infinity."""
         tensors, _ = parse_tensors(content)
         found = {name: tensor.shape for name, tensor in tensors.items()}
         if found != self.kept_shapes or not all(
@@ -99,7 +99,7 @@ class KeptTensors:
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
-        """Return a row (size,) with its kept entries taken from a file; unchanged for an empty one. Raises BadInput."""
+        """Return `row` (size,), all tensors in one vector, with kept entries from a file, if any. Raises BadInput."""
         if not content:
             return row
         restored = row.copy()
@@ -107,14 +107,14 @@ class KeptTensors:
         return restored
 
     def row(self, content: bytes) -> Floats:
-        """Return the kept entries of a file in their order in a row. Raises BadInput as `read`."""
+        """Read a file's kept tensors as one vector, in the order of `shapes`. Raises BadInput as `read`."""
         tensors = self.read(content)
         return np.concatenate([tensors[name].ravel() for name in self.kept_shapes]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdate(ClientWork, ABC):
-    """The work of a client: train, send the state's move, clipped by `encoding`, and keep the tensors that are its own.
+    """The base of a client's work: train, send the shared model's change, clipped by `encoding`, keep own tensors.
 
     The promise is about a client: all that it sends is inside the blocks' lengths, which are checked on the integers
     (McMahan et al. 2018; `secagg.encoding.updates`). Training that leaves the numbers sends zeros and keeps the state.
@@ -135,26 +135,26 @@ class ClientUpdate(ClientWork, ABC):
     @property
     @abstractmethod
     def effort(self) -> Effort:
-        """The work of a round's training without noise, and the number of parameters that it moves."""
+        """The effort of a round's training without noise, and the number of parameters that it trains."""
 
     @abstractmethod
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
-        """Return all trained tensors, in one row, after round `number` from `begun`."""
+        """Train in round `number` from the vector `begun`; return all trained tensors in one vector."""
 
     @abstractmethod
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return all trained tensors, in one row, after the DP-SGD steps of round `number` from `begun`."""
+        """Train by DP-SGD in round `number` from the vector `begun`; return all trained tensors in one vector."""
 
     @property
     def unsent(self) -> Floats:
-        """The public start of the trained tensors beside the state, which follow the state in a row."""
+        """The public initial values of trained tensors that are not shared; in a vector they follow the shared ones."""
         return np.empty(0)
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """Mask (size,) of the entries of the state that are sent."""
+        """Mask (size,) of the entries of the shared model whose changes are sent."""
         return np.ones(self.encoding.size, dtype=np.bool_)
 
     def spec(self, rounds: int) -> SumSpec:
@@ -177,7 +177,7 @@ class ClientUpdate(ClientWork, ABC):
         return replace(spec, sensitivities=(), training=taken, refusal=refusal, effort=effort, lengths=known)
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return the weighted update w·Δ, rotated and rounded at random, and the file of the kept tensors."""
+        """Return the weighted update, rotated and rounded at random to integers, and the file of the kept tensors."""
         update, kept = self.update(as_trained(state), local, number)
         length, clip = math.sqrt(float(update @ update)), self.encoding.clip
         shortened = update * (clip / length) if length > clip else update
@@ -188,7 +188,7 @@ class ClientUpdate(ClientWork, ABC):
         return Contribution(blocks | ({WEIGHT: np.array([weight])} if self.cap else {}), kept)
 
     def update(self, state: Floats, local: Local, number: int) -> tuple[Floats, bytes]:
-        """Return the move of the sent entries by training, and the file of the kept tensors.
+        """Return the change of the sent entries by training, and the file of the kept tensors.
 
         Raises TypeError where private steps gave what could be tainted.
         """
@@ -207,12 +207,12 @@ class ClientUpdate(ClientWork, ABC):
         return self.pack(trained - begun), self.kept.to_bytes(trained)
 
     def pack(self, moved: Floats) -> Floats:
-        """Return the sent entries of a move of all trained tensors."""
+        """Return the sent entries of `moved`, the change of all trained tensors."""
         sent = self.sent
         return moved[: sent.size][sent]
 
     def mean(self, opened: OpenedTotal) -> Floats:
-        """Return the weighted mean of the updates; every client has full weight where no weights are sent.
+        """Return the weighted mean of the clients' updates; all count alike where no weights are sent.
 
         Nothing moves what stays with the clients.
         """
@@ -225,7 +225,7 @@ class ClientUpdate(ClientWork, ABC):
 
 @dataclass(frozen=True, eq=False)
 class ProgramUpdate(ClientUpdate):
-    """The work of training the `program` by `settings`; nothing is kept."""
+    """Client work that trains the network `program` by `settings`; the client keeps nothing."""
 
     program: Program
     settings: TrainingSettings
@@ -248,7 +248,7 @@ class ProgramUpdate(ClientUpdate):
 
 @dataclass(frozen=True, eq=False)
 class RecordGradients(ClientWork):
-    """The work of sending the sum of records' gradients: each clipped, truncated to integers and checked, then added.
+    """Client work that sends the sum of records' gradients, each clipped, truncated to integers and checked before.
 
     The promise is about a record: it adds one gradient no longer than `units`, computed from the record and the public
     state alone, and 1 to the count, whatever the other records are. Gradients are added exactly, so that nothing of the
@@ -269,7 +269,7 @@ class RecordGradients(ClientWork):
         return SumSpec(blocks, of_record, shares, times=rounds, effort=effort)
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return Σ trunc(clip(∇)) over the records, in integers."""
+        """Return the integer sum of the records' clipped and truncated gradients, and the number of records."""
         examples = local.examples
         inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
@@ -278,18 +278,18 @@ class RecordGradients(ClientWork):
         return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
 
     def mean(self, opened: OpenedTotal) -> Floats:
-        """Return −rate times the mean gradient."""
+        """Return the gradient step of the model from the opened sum: −rate times the mean gradient."""
         total = opened.blocks[GRADIENT] * (self.clip / self.units) / opened.multiplier(GRADIENT)
         return total * (-self.rate / _number(opened, COUNT))
 
 
 def sampled_steps(rate: float, steps: int, sampling: float, clip: float, batch: int) -> DpSgdSettings:
-    """Return the settings of DP-SGD by a plan's parameters; the noise follows in the round (`Local.sigma`)."""
+    """Return DP-SGD settings from a plan's parameters; each round sets the noise later (`Local.sigma`)."""
     return DpSgdSettings(rate, steps, sampling, clip, GRADIENT_LEVELS, sigma=0.0, denominator=float(batch))
 
 
 def as_trained(state: Floats) -> Floats:
-    """Return the state rounded to float32, as training takes it."""
+    """Return the model's parameters rounded to float32, as training takes them."""
     return state.astype(np.float32).astype(np.float64)
 
 

@@ -18,7 +18,7 @@ from secagg.wire import Range
 
 @dataclass(frozen=True)
 class FedAvg(TrainedInRounds):
-    """The method FedAvg: `rounds` sums that train the program `model` ("softmax", "mlp:128", "cnn" or exported).
+    """The method FedAvg: `rounds` sums that train the network `model` ("softmax", "mlp:128", "cnn" or exported).
 
     A member trains `epochs` in batches of `batch` at `rate`, held back by `proximal`/2·‖w − start‖² (FedProx, Li et al.
     2020), and sends what that moved, no longer than `clip`: the promise is about members. All count alike, or, where
@@ -50,7 +50,7 @@ class FedAvg(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Facts: rates and clips are for records of length 1; settings that members may tune stay within a clip."""
+        """Properties: records have norm 1, as rates and clips assume; settings that may be tuned change no clip."""
         digest = digest_in(self.model)
         tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
         programs = (digest,) if digest is not None else ()
@@ -74,7 +74,7 @@ class FedAvg(TrainedInRounds):
 
 @dataclass(frozen=True)
 class FedAvgOneShot(FedAvg):
-    """`FedAvg` with one round of many epochs, as Guan et al. 2025 (section 4) compare it: 50, in batches of 128.
+    """`FedAvg` with one round of 50 epochs in batches of 128, as Guan et al. 2025 (section 4) compare it.
 
     A rate of 0.1 without momentum goes as far as theirs of 0.01 with 0.9. Members weigh by their records, up to `cap`.
     Everything else, and every promise, is `FedAvg`'s.

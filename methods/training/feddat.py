@@ -1,4 +1,4 @@
-"""FedDAT: one adapter shared by secure sums, taught by each member's own (Chen et al. 2024), for any frozen encoder.
+"""FedDAT: clients share one adapter of a frozen encoder, distilled from each client's own (Chen et al. 2024).
 
 A chain of secure sums like federated averaging's, whose state is the shared adapter A_s and nothing else. The member's
 adapter A_c, its head and its answers stay with it.
@@ -31,19 +31,19 @@ MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
 
 
 def kept_of(program: Adapted) -> KeptTensors:
-    """Return the tensors of a program that a client keeps: all but the shared adapter, which comes first."""
+    """Return the layout of the tensors that a client keeps: all but the shared adapter, which comes first."""
     shapes = program.shapes
     return KeptTensors(shapes, frozenset(name for name in shapes if not name.startswith(f"{SHARED}.")), program.name)
 
 
 def public_start(program: Adapted) -> Floats:
-    """Return the public start (size,) of what members keep; the shared adapter's start is the first round's state."""
+    """Return public initial values (size,) of what clients keep; the shared adapter's are the first round's state."""
     return program.start(digest("public start", b"own " + program.name.encode()))
 
 
 @dataclass(frozen=True, eq=False)
 class AdapterUpdate(ClientUpdate):
-    """The work of training the shared adapter against its teacher (`distil`) and sending its move.
+    """Client work that trains the shared adapter by distillation from a teacher (`distil`) and sends its change.
 
     `adapted` is what is trained: `Dual`, or without a teacher `WithHead`. By DP-SGD both losses of a record are in one
     clipped gradient (`Distilling`), as the teacher's adapter and the head are in that of the shared one.
@@ -62,7 +62,7 @@ class AdapterUpdate(ClientUpdate):
         return public_start(self.adapted)[self.kept.entries]
 
     def spec(self, rounds: int) -> SumSpec:
-        """Return the sum: an update of padded length, and the fact that members keep a state."""
+        """Return the sum's specification: an update of padded length; clients keep a state between rounds."""
         return replace(super().spec(rounds), keeps_state=True)
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
@@ -73,7 +73,7 @@ class AdapterUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the parameters after DP-SGD against the teacher of the round's begin, at α of the round's middle."""
+        """Return the tensors after DP-SGD; the teacher is fixed at the round's start, its weight α at mid-round."""
         program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
         return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
 
@@ -110,7 +110,7 @@ def _encoder_of(local: Local) -> Encoder:
 
 @dataclass(frozen=True)
 class FedDAT(TrainedInRounds):
-    """The method FedDAT: `rounds` sums that train one adapter (`kind`, `rank`) at an encoder's `places`, as 12x768.
+    """The method FedDAT: `rounds` sums train one adapter (`kind`, `rank`) in encoder layers (`places`, such as 12x768).
 
     A member trains `epochs` in batches of `batch` by AdamW at `rate`, at the distillation's `temperature`, its weight
     growing over `ramp` ("training", "round", "off"), and sends what moved the shared adapter, no longer than `clip`:
@@ -139,7 +139,7 @@ class FedDAT(TrainedInRounds):
 
     @property
     def adapter(self) -> EncoderAdapter:
-        """The shared adapter."""
+        """The architecture of the shared adapter."""
         return EncoderAdapter(self.kind, self.rank, self.places)
 
     @property
@@ -149,7 +149,7 @@ class FedDAT(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Facts: adapters sit inside the encoder, and a member's head tells answers apart."""
+        """Properties: clients train on raw inputs (adapters sit in the encoder) of two classes or more (for heads)."""
         return replace(super().traits, reads_inputs=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

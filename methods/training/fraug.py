@@ -1,4 +1,4 @@
-"""FRAug: members whose records look different train one classifier with synthetic embeddings (Chen et al. 2023).
+"""FRAug: clients with different feature distributions train one classifier with synthetic embeddings (Chen 2023).
 
 One sum a round moves the classifier θ and the generator ω; each member keeps its RTNet, its class prototypes and its
 normalisation. What the paper prints otherwise: sums over classes are means here, what the generator maximises is
@@ -52,7 +52,7 @@ class _Ramps:
 
 
 def kept_of(whole: Augmented, *, keeps_normalisation: bool, has_prototypes: bool) -> KeptTensors:
-    """Return the tensors that a client keeps: the RTNet φ, the classifier's normalisation if asked, and prototypes."""
+    """Return the layout of the tensors a client keeps: transfer network φ, normalisation if asked, and prototypes."""
     prototypes = {PROTOTYPES: (whole.classifier.classes, whole.classifier.width)} if has_prototypes else {}
     own = {*whole.transfer_shapes, *prototypes, *(whole.classifier.normalisation if keeps_normalisation else ())}
     return KeptTensors({**whole.shapes, **prototypes}, frozenset(own))
@@ -60,7 +60,7 @@ def kept_of(whole: Augmented, *, keeps_normalisation: bool, has_prototypes: bool
 
 @dataclass(frozen=True, eq=False)
 class AugmentedUpdate(ClientUpdate):
-    """The work of training classifier θ, generator ω and RTNet φ, and sending `generator_scale`·ω and θ, clipped.
+    """Client work: train classifier θ, generator ω, transfer network φ; send θ and `generator_scale`·ω, clipped.
 
     φ, the prototypes and, where it is kept, θ's normalisation stay: a member goes on with its own, and the public state
     has those of the start. By DP-SGD there are no prototypes, and all three parts are trained in one clipped gradient
@@ -75,12 +75,12 @@ class AugmentedUpdate(ClientUpdate):
 
     @property
     def effort(self) -> Effort:
-        """The work of a round: a step reads no more than all records, so that steps are passes at the most."""
+        """The effort of a round, counting each step as an epoch, since it reads no more than all records."""
         return Effort(epochs=self.settings.steps, parameters=self.whole.size)
 
     @property
     def unsent(self) -> Floats:
-        """The public start of the RTNet φ, then prototypes of zeros, which stand for none."""
+        """The public initial values of the transfer network φ, then zeros, which stand for missing prototypes."""
         prototypes = np.zeros(len(self.kept.entries) - self.whole.size)
         if self.whole.augmentation is None:
             return prototypes
@@ -90,7 +90,7 @@ class AugmentedUpdate(ClientUpdate):
 
     @property
     def sent(self) -> NDArray[np.bool_]:
-        """Mask of what is sent: all of the generator ω, and of the classifier θ what is not kept."""
+        """Mask of the entries that clients send: all of the generator ω, and of the classifier θ what is not kept."""
         return ~self.kept.entries[: self._generator + self.whole.classifier.size]
 
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
@@ -126,7 +126,7 @@ class AugmentedUpdate(ClientUpdate):
         return move
 
     def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
-        """Return the model `own`: the state's classifier with the member's normalisation; none where all is shared."""
+        """Return the model `own`, the shared classifier with the client's own normalisation; empty if all is shared."""
         program = self.whole.classifier
         if self.sent.all():
             return {}
@@ -145,7 +145,7 @@ Weight = Annotated[float, Range(0, LARGEST)]
 
 @dataclass(frozen=True)
 class FRAug(TrainedInRounds):
-    """The method FRAug: `rounds` sums, each of which trains classifier θ (`model`, normalised) and generator ω.
+    """The method FRAug: `rounds` sums that train a classifier θ (`model`, normalised) and a generator ω of embeddings.
 
     A member takes `steps` of `batch` records, with `momentum` and FedProx's `proximal`; θ at `rate`, ω at
     `generator_rate`, φ at `transfer_rate`, `synthetic` embeddings a step standing for class prototypes. `alpha` weighs
@@ -209,7 +209,7 @@ class FRAug(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Facts about the method: rates and clips suit records of length 1; normalisation tells classes apart."""
+        """Properties: records have norm 1 (rates and clips assume it) and two classes (normalisation needs them)."""
         return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

@@ -1,4 +1,4 @@
-"""The base of methods that train in rounds: ranges of parameters, DP-SGD inside members, the server's optimiser."""
+"""The base of methods that train in rounds: parameter ranges, settings of clients' DP-SGD, the server's optimiser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Amount = Annotated[float, Range(LEAST, LARGEST)]
 
 @dataclass(frozen=True)
 class TrainedInRounds(UsualMethod, ABC):
-    """The base of methods that train a model in `rounds` sums of members' updates, each no longer than `clip`.
+    """The base of methods that train a model in `rounds` sums of clients' updates, each of L2 norm ≤ `clip`.
 
     Members train at `rate` in batches of `batch`; with `sampling` above 0 by DP-SGD, `steps` in a round, each on
     records drawn with that probability, with gradients no longer than `gradient_clip`; their sum is divided by `batch`.
@@ -60,18 +60,18 @@ class TrainedInRounds(UsualMethod, ABC):
     @property
     @abstractmethod
     def training(self) -> TrainingSettings | AugmentedSettings:
-        """A member's training in a round. Raises BadInput for impossible settings."""
+        """Settings of a client's local training in a round. Raises BadInput for impossible settings."""
 
     @property
     def private_training(self) -> DpSgdSettings | None:
-        """Settings of a member's DP-SGD steps where `sampling` is above 0, without the noise, which is the plan's."""
+        """Settings of a client's DP-SGD, None where `sampling` is 0; the plan sets the noise."""
         if not self.sampling:
             return None
         return sampled_steps(self.rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def step(self) -> ServerStep:
-        """The server's optimiser, which moves the state by an opened total."""
+        """The server's optimiser, which updates the model by an opened sum."""
         return SERVER_STEPS[self.server](self.server_rate)
 
     @property
@@ -83,7 +83,7 @@ class TrainedInRounds(UsualMethod, ABC):
 
 
 def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
-    """Return the encoding of updates of so many entries, in `levels` grid units or more (`FEWEST_UNITS`)."""
+    """Return the integer encoding of updates (`size` entries, L2 ≤ `clip`), `levels` units or more (`FEWEST_UNITS`)."""
     square = FEWEST_UNITS**2 * sum(blocks_of(size))
     above_root = 1 << ((square - 1).bit_length() + 1) // 2  # the least power of two ≥ √square, the same everywhere
     units = max(levels, above_root)

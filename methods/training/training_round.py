@@ -1,4 +1,4 @@
-"""A round of training: one secure sum of a chain that moves a public state, for every training method.
+"""A training round, for every training method: one secure sum of a chain, each of which updates a public model.
 
 A member's part of a round is its `ClientWork` at the public state. All who see the opened sum make the next state
 of it by the same float64 additions, multiplications, divisions and roots, so that all have the same bits; who was away
@@ -39,29 +39,29 @@ Floats = NDArray[np.float64]
 
 
 class ClientWork(Protocol):
-    """A client's contribution at a public state, and the move of the state by the opened total.
+    """The interface of a client's contribution at a public model state, and of that state's change by the sum.
 
     Vectors are the state's groups in one row, (size,): `State.flat`.
     """
 
     def spec(self, rounds: int) -> SumSpec:
-        """Return the kind of sum of each of so many rounds."""
+        """Return the specification of the sum that is taken in each of `rounds` rounds."""
 
     def contribute(self, state: Floats, local: Local, number: int = 1) -> Contribution:
-        """Return one member's part of round `number`; a member without records contributes, too."""
+        """Return one client's contribution to round `number`; a client without records contributes, too."""
 
     def mean(self, opened: OpenedTotal) -> Floats:
-        """Return the mean move of the state from an opened total, by public arithmetic."""
+        """Return the mean change of the model state from an opened sum, by public arithmetic."""
 
     def own_models(self, state: Floats, kept: bytes) -> Mapping[str, TrainedModel]:
-        """Return a member's own models by name, from a state and the file that it kept. Raises BadInput."""
+        """Return a client's own models by name, from a public state and its file of kept tensors. Raises BadInput."""
         return {}
 
 
 @message("ModelState")
 @dataclass(frozen=True)
 class ModelState:
-    """The broadcast of a later round: its number and the state that it begins at (`State.to_bytes`)."""
+    """The broadcast of a later round: its number and the model state that it begins with (`State.to_bytes`)."""
 
     number: Annotated[int, Range(2, MAX_ROUNDS)]
     state: Annotated[bytes, Length(8, MAX_STATE_BYTES)]
@@ -69,7 +69,10 @@ class ModelState:
 
 @dataclass(frozen=True, eq=False)
 class TrainingRound(SimpleRound):
-    """Round `number` of `rounds`: clients do `work` at `state`, `server` steps; the last one releases the `program`."""
+    """Training round `number` of `rounds`: clients do `work` from a public `state`, which the `server` step updates.
+
+    The last round releases the trained `program`.
+    """
 
     program: Program
     work: ClientWork
@@ -80,23 +83,23 @@ class TrainingRound(SimpleRound):
 
     @classmethod
     def first(cls, program: Program, work: ClientWork, server: ServerStep, rounds: int) -> TrainingRound:
-        """Return the round that begins at the program's public start."""
+        """Return the first round, which begins at the network's public initial parameters."""
         start = program.start(digest("public start", program.name.encode()))
         return cls(program, work, server, rounds, State({MODEL: start}, {}, 0))
 
     @property
     def model(self) -> TrainedModel:
-        """The program as it is when this round begins. Raises BadInput where float32 cannot hold it."""
+        """The network as it is when this round begins. Raises BadInput where float32 cannot hold it."""
         return TrainedModel.of(self.program, for_unit_length(self.program, self.state.groups[MODEL]))
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of a broadcast state's groups: those of this round's state."""
+        """The shapes by name of the tensors in a broadcast state: those of this round's state."""
         return {name: tensor.shape for name, tensor in self.state.groups.items()}
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """The names of a broadcast state's moments."""
+        """The names of the server optimiser's moments in a broadcast state."""
         return self.server.moments
 
     def contribute(self, local: Local) -> Contribution:
@@ -106,7 +109,7 @@ class TrainingRound(SimpleRound):
         return self.work.own_models(self.server.apply(self.state, self.work.mean(opened)).flat, state) if state else {}
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the next round, or after the last the model. Raises BadInput where the step leaves float32."""
+        """Return the next round, or the model after the last one. Raises BadInput where the update leaves float32."""
         state = self.server.apply(self.state, self.work.mean(opened))
         require_float32(state)
         following = replace(self, number=self.number + 1, state=state)
@@ -137,13 +140,13 @@ class TrainingRound(SimpleRound):
         return replace(self, number=number - 1).decode_broadcast(broadcast, grid)
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless the bits are the same: the arithmetic is the same everywhere."""
+        """Raise ProtocolViolation unless `told`, the server's round, has bit for bit the state that all compute."""
         if not isinstance(told, TrainingRound) or (told.number, told.state.digest) != (self.number, self.state.digest):
             raise ProtocolViolation(SERVER_INDEX, "the state it broadcasts does not follow from the released sums")
 
 
 def require_room(size: int, server: ServerStep) -> None:
-    """Raise BadInput for a state of `size` parameters, with the server's moments, that is beyond `MAX_STATE_BYTES`."""
+    """Raise BadInput if a model of `size` parameters, with the server's moments, takes more than `MAX_STATE_BYTES`."""
     needed = 8 * size * (1 + len(server.moments)) + STATE_NAMES
     if needed > MAX_STATE_BYTES:
         problem = f"the state of {size} parameters takes {needed} bytes"
@@ -151,13 +154,13 @@ def require_room(size: int, server: ServerStep) -> None:
 
 
 def require_float32(state: State) -> None:
-    """Raise BadInput where the state has left the numbers that programs compute with."""
+    """Raise BadInput where a parameter of the state is beyond float32, in which networks compute."""
     if np.abs(state.flat).max() > LARGEST:
         raise BadInput("the state leaves the numbers that a program computes with", remedy="take a lower rate")
 
 
 def for_unit_length(program: Program, parameters: Floats) -> Floats:
-    """Return parameters (size,) that score x as the given ones score x times the program's scale."""
+    """Return parameters (size,) that score x as the given ones score x times the network's input scale."""
     scaled = parameters.copy()
     scaled[: math.prod(next(iter(program.shapes.values())))] *= program.scale
     return scaled

@@ -1,4 +1,4 @@
-"""The plan: everything that one federation agrees on for all of its rounds, by digest, before anyone computes."""
+"""The plan: all settings of one federation, for all of its rounds, on which its parties agree beforehand by SHA-256."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_STATED = 1 << 40
 
 
 class NoiseFrom(Choice):
-    """The party that adds the noise."""
+    """The party that adds the differential-privacy noise."""
 
     CLIENT = "client"
     """Every client adds a share before it protects its vector: nobody sees a sum without noise."""
@@ -40,7 +40,7 @@ class NoiseFrom(Choice):
 
 
 class DataKind(Choice):
-    """The kind of a plan's records."""
+    """The kind of records that a plan takes: features, images, rows of a table, or triplets."""
 
     FEATURES = "features"
     IMAGES = "images"
@@ -50,7 +50,7 @@ class DataKind(Choice):
 
 
 class ResultAccess(Choice):
-    """The parties that receive the result."""
+    """The parties that receive the classifier head: the server alone, or all members too."""
 
     SERVER = "server"
     """The server alone."""
@@ -61,7 +61,10 @@ class ResultAccess(Choice):
 @message("PlannedNoise")
 @dataclass(frozen=True)
 class PlannedNoise:
-    """The noise of one party on one block of a sum; `off_diagonal` is 0 unless the block is a matrix's triangle."""
+    """The noise that one party adds to one block (named array) of a sum.
+
+    `off_diagonal` is 0 unless the block is a matrix's triangle; `secagg.privacy.BlockNoise` explains the fields.
+    """
 
     block: Annotated[str, Text(1, 40)]
     multiplier: Annotated[int, Range(1, 1 << 31)]
@@ -141,36 +144,36 @@ class Plan:
 
     @property
     def grid(self) -> Grid:
-        """The grid on which features become integers."""
+        """The quantisation grid, which turns features into integers."""
         return Grid(self.radius, self.levels, self.centre, self.normalisation)
 
     @property
     def has_noise(self) -> bool:
-        """Whether the plan has noise, that is, a finite ε."""
+        """Whether the plan adds noise, that is, has a finite ε."""
         return math.isfinite(self.epsilon)
 
     @property
     def training_sigma(self) -> float:
-        """σ of the noise in each step of members' training, in grid units of a gradient; 0 if training adds none."""
+        """σ of the noise in each step of members' training (DP-SGD), in grid units of a gradient; 0 without it."""
         return self.noises[0].sigma if self.has_training_noise else 0.0
 
     @property
     def has_training_noise(self) -> bool:
-        """Whether members' own training adds noise; the sums may have noise too."""
+        """Whether members add noise in their own training (DP-SGD); the sums may have noise too."""
         return bool(self.noises) and self.noises[0].block == TRAINING
 
     @property
     def sum_noises(self) -> tuple[PlannedNoise, ...]:
-        """The noises on the sums' blocks, in the blocks' order."""
+        """The noise on each block (named array) of the plan's sums, in the blocks' order."""
         return self.noises[self.has_training_noise :]
 
     @property
     def further_sigmas(self) -> Mapping[str, float]:
-        """σ of the noise on each block that members measure beside their training, in grid units; {} without any."""
+        """σ of the noise on what members measure beside training, by block, in grid units; {} if there is none."""
         return {each.block: each.sigma for each in self.noises[1:]} if self.noise is NoiseFrom.MEMBER else {}
 
     def table_schema(self) -> Schema | None:
-        """Return the tables' schema; None for other data. Raises BadInput if malformed, or if its classes differ."""
+        """Return the schema of table data, else None. Raises BadInput if malformed, or not of the plan's classes."""
         schema = Schema.from_json(self.schema) if self.schema else None
         if schema is not None and schema.classes != self.classes:
             raise BadInput("the plan's schema has other classes than the plan", remedy="have it written by plan new")

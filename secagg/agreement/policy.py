@@ -1,4 +1,4 @@
-"""The policy: what one client accepts, written by its own people in TOML. It decides before anything is computed."""
+"""The policy: limits that one client's people write in TOML, and that a plan must keep before anything is computed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def data_set(data_name: str) -> str:
 
 
 def check_data_name(data_name: str) -> None:
-    """Raise BadInput for a data name that could be confused with another one."""
+    """Raise BadInput for a confusable data name: with invisible characters, or a part that is empty, `.` or `..`."""
     problem = ""
     if odd := first_unprintable(data_name):
         problem = f"holds the character {odd}, which cannot be seen"
@@ -60,10 +60,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Effort:
-    """The most that a plan makes a member compute, as its method declares (`methods.method.SumSpec`); 0 for nothing.
+    """The most work that a plan gives a member: rounds, epochs, DP-SGD steps, parameters and programs; 0 for none.
 
-    `rounds` that the plan has; `programs` that it trains, SHA-256 (hex) of files of code. In a round: `epochs`, passes
-    of training over all records; `steps` of DP-SGD, each with noise for every parameter; `parameters` of the model.
+    The plan's method declares it (`methods.method.SumSpec`). `rounds` that the plan has; `programs` that it trains,
+    SHA-256 (hex) of files of code. In a round: `epochs`, passes of training over all records; `steps` of DP-SGD, each
+    with noise for every parameter; `parameters` of the model.
     """
 
     rounds: int = 1
@@ -156,7 +157,7 @@ class Policy:
 
     @property
     def budget(self) -> Budget:
-        """The policy's limits on what all plans about the data set spend together."""
+        """The policy's limits on the privacy cost of all plans about the data set together."""
         return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
 
     def check(
@@ -222,7 +223,7 @@ class Policy:
         }
 
     def require_listed(self, programs: Sequence[str]) -> None:
-        """Raise PlanRefused unless the policy lists all these programs, by SHA-256 (hex).
+        """Raise PlanRefused unless the policy lists all these model programs (.pt2 files), given by SHA-256 (hex).
 
         Programs are parsed only afterwards.
         """
@@ -281,7 +282,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
 
 
 def limits_text() -> str:
-    """Return the text of a default limits file: all keys of a policy that are not about one plan.
+    """Return TOML text of the default limits: all keys of a policy but those that concern a single plan.
 
     A consortium hands it out to its members.
     """
@@ -296,7 +297,7 @@ def limits_text() -> str:
 
 
 def parse_limits(text: str) -> Mapping[str, Any]:
-    """Parse a text of limits: any keys of a policy's [accept] table but the roster.
+    """Parse limits in TOML: any keys of a policy's [accept] table; the roster is left out.
 
     A whole policy will do. Raises BadInput naming every unknown or mistyped key.
     """
@@ -315,7 +316,7 @@ def parse_limits(text: str) -> Mapping[str, Any]:
 
 
 def read_limits(path: Path) -> Mapping[str, Any]:
-    """Read the limits in a file of limits or in a policy file. Raises BadInput naming the file."""
+    """Read the limits from a limits file or a policy file. Raises BadInput naming the file."""
     try:
         return parse_limits(read_document(path))
     except OSError as error:

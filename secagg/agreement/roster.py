@@ -124,7 +124,7 @@ class Roster:
         return error
 
     def index(self, name: str) -> int:
-        """Return the index of the member of this name. Raises BadInput when there is none."""
+        """Return the index of the member with this name. Raises BadInput when there is none."""
         for index, member in enumerate(self.members):
             if member.name == name:
                 return index

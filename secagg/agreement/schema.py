@@ -65,11 +65,11 @@ class Numeric:
 
     @property
     def filling(self) -> float | None:
-        """The number in the place of a missing value; None for the middle of the range."""
+        """The number that replaces a missing value; None for the middle of the range."""
         return self.fill
 
     def to_text(self, value: float) -> str:
-        """Return a value as people write it."""
+        """Return a value as text with six significant digits."""
         return f"{value:.6g}"
 
 
@@ -99,7 +99,7 @@ class Dated:
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The first and the last day, as day numbers.
+        """The first and the last day, as ordinals (0001-01-01 is 1).
 
         Where the pattern has times, the second is the last second of the last day.
         """
@@ -113,11 +113,11 @@ class Dated:
 
     @property
     def filling(self) -> float | None:
-        """The day number in the place of a missing day; None for the middle of the range."""
+        """The ordinal of the day that replaces a missing one; None for the middle of the range."""
         return None if self.fill is None else float(_day(self.name, self.fill))
 
     def read(self, text: str) -> float:
-        """Read a cell as days since 0001-01-00, with the fraction of the day; NaN if it is not such a date."""
+        """Parse a cell as the ordinal of a day (0001-01-01 is 1) plus the time's fraction; NaN for any other text."""
         found = re.fullmatch(_regex(self.name, self.pattern), text)
         try:
             moment = datetime(**{part: int(digits) for part, digits in found.groupdict().items()})  # type: ignore[union-attr, arg-type]  # noqa: DTZ001
@@ -127,13 +127,13 @@ class Dated:
         return moment.toordinal() + seconds / SECONDS_PER_DAY
 
     def to_text(self, value: float) -> str:
-        """Return a day number as YYYY-MM-DD."""
+        """Return the day with this ordinal as YYYY-MM-DD."""
         return date.fromordinal(math.floor(value)).isoformat()
 
 
 @dataclass(frozen=True)
 class Boolean:
-    """A column of yes (1) or no (-1), written as one of the texts `true` or `false`. A missing value is 0."""
+    """A column of two values, encoded as 1 (any of the texts `true`) or -1 (`false`). A missing value is 0."""
 
     kind: ClassVar[str] = "boolean"
     width: ClassVar[int] = 1
@@ -149,7 +149,7 @@ class Boolean:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Every text that a cell may hold, those for true first."""
+        """Every text that a cell may hold, those that mean true first."""
         return self.true + self.false
 
     @property
@@ -160,7 +160,7 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A column of one of the declared values, encoded one-hot. Values that read as the same number are the same."""
+    """A column of one of the declared values, encoded one-hot. Spellings of one number (1, 1.0) are the same value."""
 
     kind: ClassVar[str] = "categorical"
     name: str
@@ -185,7 +185,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Hashed:
-    """A column of any text, hashed to 1 or -1 in one of `buckets` entries: for more values than can be listed.
+    """A column of any text, encoded by feature hashing as ±1 in one of `buckets` entries: for values too many to list.
 
     Bucket and sign come from SHA-256 of public constants, the column's name and the cell, so that they are the same for
     all members, and values that share a bucket cancel on average (Weinberger et al. 2009, section 2). It hides nothing:
@@ -212,7 +212,7 @@ class Hashed:
         return f"{self.buckets} buckets"
 
     def place(self, value: str) -> tuple[int, int]:
-        """Return the bucket, from 0, of a value in canonical spelling, and its sign, 1 or -1."""
+        """Return the bucket (from 0) and the sign (1 or -1) to which a value in canonical spelling is hashed."""
         text = f"{_HASHING}\0{self.name}\0{value}"
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8], "little") % self.buckets, 1 if digest[8] & 1 else -1
@@ -402,12 +402,12 @@ class Schema:
             raise BadInput(problem, remedy='give decimal = "." or ",", and delimiter = ",", ";" or "\\t"')
 
     def rule_of(self, column: Column) -> str:
-        """Return the rule for a column's missing values: the column's own, else the schema's."""
+        """Return the rule for a column's missing values: the column's own if it has one, else the schema's."""
         return column.missing_rule or self.missing_rule
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """The possible delimiters of fields: the declared one, else all but a comma that is the decimal mark."""
+        """The field delimiters to try: the declared one, else all but a comma that is the decimal mark."""
         return (self.delimiter,) if self.delimiter else tuple(each for each in DELIMITERS if each != self.decimal)
 
     @property
@@ -473,7 +473,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """Read a schema from `to_json`'s text. Raises BadInput for any other text, even of an equal schema."""
+        """Parse the exact text that `to_json` writes. Raises BadInput for any other, even one of an equal schema."""
         try:
             schema = cls.from_dict(parse_json(text))
         except ValueError as error:
@@ -511,7 +511,7 @@ def load_schema(source: str) -> Schema:
 
 
 def scaled_fill(column: Scaled) -> float:
-    """Return the stand-in for a missing value of a column, on the scale from -1 to 1; the middle is 0."""
+    """Return the value that replaces a missing one in a column, on the scale from -1 to 1; the middle is 0."""
     if column.filling is None:
         return 0.0
     low, high = column.limits

@@ -37,19 +37,19 @@ COLUMNS = ("verdict", "measure", "label", "value", "low", "high", "baseline", "c
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run of a sweep, and the result (`found`, JSON values) of an attack on the run's simulated plan."""
+    """One run of a sweep, with the result (`found`, JSON values) of attacking the run's simulated plan."""
 
     run: Run
     found: Mapping[str, Any]
 
     @property
     def leading(self) -> list[dict[str, Any]]:
-        """The measures to draw: those that sum up the attack's success (shares of 1, or areas) and have a value."""
+        """The measures to draw: those that summarise the attack's success (rates or areas) and have a value."""
         return [each for each in self.found["measures"] if each["leads"] and each["value"] is not None]
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Return an adversary that uses the attack: `curious_server` if it does, else the first one. Raises BadInput."""
+    """Return an adversary for an attack: `curious_server` if it uses it, else the first that does. Raises BadInput."""
     if attack not in ATTACKS:
         raise BadInput(f"there is no attack {attack!r}", remedy=f"choose among {', '.join(ATTACKS)}")
     tries = [each for name in names() if attack in (each := adversary_named(name)).attacks and name != CONTROL]
@@ -83,7 +83,7 @@ def attempt_all(
 
 
 def write_attack_curve(attempts: Sequence[Attempt], attack: str, out: Path) -> tuple[str, ...]:
-    """Write attack.csv, attack.png and attack.svg into a folder; return sentences on attempts without values to draw.
+    """Write attack.csv, attack.png and attack.svg into a folder; return a note for each result without values to draw.
 
     The figure has a line for each way to measure the attack's success that may sum it up. Several seeds: the mean and
     Student's interval; one: the attack's own.

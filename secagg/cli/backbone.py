@@ -1,4 +1,4 @@
-"""`secagg backbone`: export pre-trained networks as programs, and print the digests that plans and policies list."""
+"""`secagg backbone`: export pre-trained networks as .pt2 programs, and print the digests for plans and policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`secagg canaries`: make records, and put a random half into a member's data, to audit a session that runs once."""
+"""`secagg canaries`: plant a random half of canary records in a member's data, to audit a session that runs once."""
 
 from __future__ import annotations
 

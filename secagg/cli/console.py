@@ -38,7 +38,7 @@ WINDOW_SECONDS = 60.0
 
 
 class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """A log handler that writes only the first few of a minute's equal records, then the number of the others."""
+    """A log handler that drops repeats: of a minute's equal records, it writes the first few, then counts the rest."""
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
@@ -46,7 +46,7 @@ class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
         self._counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record, unless more than MOST_EQUAL of the same text came within WINDOW_SECONDS."""
+        """Write a log record, unless MOST_EQUAL of the same text came before it within WINDOW_SECONDS."""
         if record.name.partition(".")[0] == "grpc":
             if "ExecuteBatchError" in record.getMessage():
                 return  # a caller hung up
@@ -84,14 +84,14 @@ PAUSE = 10.0
 
 
 class StepProgress(Protocol):
-    """A function that reports progress by the work's current part, items done, items in all (0: unknown), and state."""
+    """A progress callback, which takes the current step's name, items done, items in all (0 if unknown), and state."""
 
     def __call__(self, text: str, done: int, total: int, state: str = "", /) -> None:
         """Report the progress."""
 
 
 class LogLines(logging.Filter):
-    """A log filter that escapes line breaks in messages, which may quote a peer; tracebacks keep their lines."""
+    """A log filter that escapes line breaks in messages, which may quote another party; tracebacks keep theirs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Escape the record's message and traceback; return True for every record."""
@@ -139,14 +139,14 @@ class Speaker:
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a progress bar for work that counts its records; the yielded function takes (done, in all)."""
+        """Show a progress bar for work that counts its records; yield a callback that takes (done, in all)."""
         with self.steps() as told:
             told(text, 0, 0)
             yield partial(told, text)
 
     @contextmanager
     def steps(self) -> Iterator[StepProgress]:
-        """Show a progress bar for work of several parts; the yielded function is a `StepProgress`.
+        """Show a progress bar for work of several steps; yield a callback, a `StepProgress`.
 
         The first part may give 0 in all: nobody knows. In a file a part is a line, and how it goes is one now and then.
         """
@@ -198,7 +198,7 @@ PartySpeaker = Annotated[Speaker, "dated"]
 
 
 def speaking(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with the options --json and --quiet, from which its parameter `speaker` is made."""
+    """Wrap a command with the options --json and --quiet, from which its parameter `speaker` is made."""
     own = dict(inspect.signature(command, eval_str=True).parameters)
     if "speaker" not in own:
         return command
@@ -214,7 +214,7 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
-    """Replace the signature that typer reads from a command by these parameters, all keyword-only."""
+    """Make typer read these parameters, all keyword-only, as the command's signature."""
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -239,7 +239,7 @@ def two_columns(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the plain values as rows (name, value) for people; lists and tables are in the JSON only."""
+    """Return the scalar values as rows (name, value) for people; lists and tables are in the JSON only."""
     plain = {name: value for name, value in content.items() if value is not None and not isinstance(value, dict | list)}
     return [(name.replace("_", " "), str(value)) for name, value in plain.items()]
 
@@ -247,7 +247,7 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:
-    """Warn of backbones, methods and parameters that are files of code, before any runs. Raises BadInput."""
+    """Print a warning of each backbone, method or parameter that is a code file, before any runs. Raises BadInput."""
     from secagg.networks.exported import code_warnings
 
     for line in code_warnings(backbones, parameters, methods):
@@ -268,7 +268,7 @@ def refuse_torch_file(path: Path) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise BadInput for a file that exists: people have read it, and others hold its digest."""
+    """Raise BadInput if a file exists already: people have read it, and others hold its digest."""
     if path.exists():
         raise BadInput(f"{path} is there already", remedy="write to another file, or remove it first")
 
@@ -282,7 +282,7 @@ def make_folder(path: Path) -> None:
 
 
 def refuse_unwritable(path: Path, *, new: bool = False) -> None:
-    """Raise BadInput, before long work, for a file that cannot be written, or that exists although it must be `new`."""
+    """Raise BadInput, before long work, if a file cannot be written, or exists although it must be `new`."""
     if new:
         refuse_existing(path)
     if path.is_dir():

@@ -211,7 +211,7 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
 
 
 def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
-    """Return a sentence on the audit and on what was expected; `can_promise`: the demo can run with a finite ε."""
+    """Return a sentence on the audit's result, expected or not; `can_promise`: it may advise a run with a finite ε."""
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}

@@ -1,4 +1,4 @@
-"""`secagg generate`: make pictures from the slot means of a `fedbip` session, and train a classifier on them."""
+"""`secagg generate`: generate images from the mean vectors that a `fedbip` session released, and train a classifier."""
 
 from __future__ import annotations
 

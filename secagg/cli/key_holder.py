@@ -1,4 +1,4 @@
-"""`secagg key-holder`: run a key holder, the helper that makes the key of an encrypting protection and decrypts."""
+"""`secagg key-holder`: run a key holder, the helper that makes the encryption key and decrypts the sum."""
 
 from __future__ import annotations
 

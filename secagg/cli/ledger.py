@@ -1,4 +1,4 @@
-"""`secagg ledger`: show, export or recover a member's record of what its data sets were charged."""
+"""`secagg ledger`: show, export or recover a member's record of the privacy cost charged to its data sets."""
 
 from __future__ import annotations
 

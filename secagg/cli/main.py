@@ -134,7 +134,7 @@ class _Unread:
 
 @contextmanager
 def streams_without_readers() -> Iterator[None]:
-    """Let stdout and stderr accept any text in this context, even if closed or unread; escape what has no encoding."""
+    """Let stdout and stderr take any text in this context, even if closed or unread; escape what cannot be encoded."""
     before = sys.stdout, sys.stderr
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         inside = [_Unread(stream or nowhere) for stream in before]

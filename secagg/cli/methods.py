@@ -1,4 +1,4 @@
-"""`secagg methods`: list methods and baselines, and check that a method's blocks keep its declared bounds."""
+"""`secagg methods`: list methods and baselines, and check that what a method sums keeps its declared bounds."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ BY_RULE = "auto"
 
 
 def read_rounds(text: object) -> int | None:
-    """Return the number in the option --refine; None for auto. Raises BadInput."""
+    """Parse the option --refine: a number of rounds, or None for auto. Raises BadInput."""
     word = str(text)
     if word != BY_RULE and not word.isdecimal():
         raise BadInput(f"--refine cannot be {word!r}", remedy=f"give a whole number, or {BY_RULE}")
@@ -40,7 +40,7 @@ def _names_where(holds: Callable[[Protection], bool]) -> str:
 
 
 def read_words(text: str) -> str:
-    """Return NAME=VALUE words: the text or, if it has no "=", the content of the file it names. Raises BadInput."""
+    """Return NAME=VALUE pairs: the text or, if it has no "=", the content of the file it names. Raises BadInput."""
     if "=" in text or not text.strip():
         return text
     try:
@@ -94,7 +94,7 @@ def option_of(settings: type, name: str) -> Any:
 
 
 def with_settings(*without: str, **usual: object) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that replaces each command parameter that is a dataclass of settings by its fields' options.
+    """Return a decorator that replaces each settings dataclass in a command's parameters by an option for every field.
 
     `without`: fields that get no option, and keep their defaults. `usual`: defaults other than the fields'.
     """
@@ -201,7 +201,7 @@ class DataSource:
     formats: FormatOption = None
 
     def open(self, say: Callable[[str], None], epsilon: float) -> Dataset:
-        """Read the data for simulations whose smallest ε is `epsilon`. Raises BadInput."""
+        """Read the simulation's data; refuse bad records only if the runs' smallest ε is infinite. Raises BadInput."""
         from secagg.experiments.input_data import open_simulated  # which a client's command does not load
 
         return open_simulated(say, self.dataset, epsilon, self.label, self.schema, self.image_size, self.test)
@@ -215,7 +215,7 @@ SeedsOption = Annotated[int, typer.Option(min=1, help="Every combination runs wi
 
 @dataclass(frozen=True)
 class Runs:
-    """The options that say where a sweep's runs are made, and which of them."""
+    """The options of a sweep: its results folder, the processes or cluster that run it, and which runs to make."""
 
     out: Annotated[Path, typer.Option("--out", help="Folder of the results; runs that are in it are not repeated.")]
     workers: Annotated[int | None, typer.Option(min=1, help="Processes that run at a time; default: one per core.")] = (

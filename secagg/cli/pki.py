@@ -41,7 +41,7 @@ def passphrase_of(ca: Path, file: Path | None) -> bytes | None:
 
 
 def ask_passphrase(file: Path | None, *, twice: bool) -> bytes:
-    """Read a passphrase from a file, else the environment, else the terminal, asking `twice` for a new one.
+    """Read a passphrase from a file, else the environment, else the terminal; `twice`: ask for a new one two times.
 
     Raises BadInput where there is nobody to ask, and for an empty one.
     """

@@ -61,5 +61,5 @@ def approvals(
 
 
 def content_of(found: Approvals) -> dict[str, Any]:
-    """Return approvals as JSON values."""
+    """Return a plan's approvals, and the missing and refused ones, as JSON values."""
     return {"approved_by": list(found.given), "not_by": list(found.missing), "refused": dict(found.refused)}

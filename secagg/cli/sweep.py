@@ -111,7 +111,7 @@ def sweep(
 
 
 def say_refusals(speaker: Speaker, result: SweepResult, runs: Runs, each: str) -> None:
-    """Print refused runs and notes. Raises BadInput where every run was refused."""
+    """Print a sweep's refused runs and notes. Raises BadInput where every run was refused."""
     for line in result.refusals[0 if result.series or runs.shard else 1 :]:
         speaker.say(f"refused: {line}")
     if result.refusals and not result.series and runs.shard is None:

@@ -1,4 +1,4 @@
-"""`secagg tune`: search settings of a method that trains, by FedPop."""
+"""`secagg tune`: tune the settings of a method that trains, by FedPop (population-based search)."""
 
 from __future__ import annotations
 

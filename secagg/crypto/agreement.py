@@ -20,7 +20,7 @@ class WeakPublicKey(ValueError):
 
 
 def is_usable(public: bytes) -> bool:
-    """Return whether a public key has its one canonical encoding (below 2²⁵⁵ − 19) and is not of small order."""
+    """Return whether an X25519 public key is encoded canonically (below 2²⁵⁵ − 19) and is not of small order."""
     if len(public) != KEY_BYTES or int.from_bytes(public, "little") >= 2**255 - 19:
         return False
     any_scalar = bytes([64] + [0] * 30 + [64])  # all are multiples of 8
@@ -55,7 +55,7 @@ class AgreementKey:
         return self._private.private_bytes_raw()
 
     def agree(self, peer: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
-        """Derive the 32-byte key that both owners share for one context, label and parts. Raises WeakPublicKey."""
+        """Derive a 32-byte key from the X25519 secret with `peer`, a context, label and parts. Raises WeakPublicKey."""
         pair = tuple(sorted((self.public, peer)))  # both ends get the same
         return once((pair, context, label, parts), lambda: derive(self._secret(pair, peer), context, label, *parts))
 
@@ -67,5 +67,5 @@ class AgreementKey:
 
 
 def derive(secret: bytes, context: bytes, label: str, *parts: bytes) -> bytes:
-    """Derive 32 bytes by HKDF-SHA-256 with salt = `context` (32 bytes) and info = `labelled(label, *parts)`."""
+    """Derive 32 bytes from `secret` by HKDF-SHA-256: salt = `context` (32 bytes), info = `labelled(label, *parts)`."""
     return HKDF(SHA256(), KEY_BYTES, salt=context, info=labelled(label, *parts)).derive(secret)

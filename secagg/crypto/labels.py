@@ -1,4 +1,4 @@
-"""Unambiguous encoding of a domain label and parts as bytes, for everything that is hashed, signed or derived."""
+"""Unambiguous encoding of a domain-separation label and byte strings, for all that is hashed, signed or derived."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 
 def labelled(label: str, *parts: bytes) -> bytes:
-    """Join a domain label and parts so that no two different inputs give the same bytes.
+    """Join a domain-separation label and byte strings so that no two different inputs give the same bytes.
 
     Every element is preceded by its length (8 bytes, big-endian), as in NIST SP 800-185 `encode_string`.
     """
@@ -25,7 +25,7 @@ def _domain(label: str) -> bytes:
 
 
 def digest(label: str, *parts: bytes) -> bytes:
-    """Return the SHA-256 of `labelled(label, *parts)`, 32 bytes."""
+    """Return the SHA-256 (32 bytes) of a domain-separation label and byte strings, joined by `labelled`."""
     return hashlib.sha256(labelled(label, *parts)).digest()
 
 

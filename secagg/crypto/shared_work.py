@@ -1,4 +1,4 @@
-"""Work that many parties in one process would repeat: computed once, with its CPU time charged to each of them.
+"""A cache for work that simulated parties repeat: computed once, with its CPU time charged to each of them.
 
 A simulation plays every party: all members check the same signatures on the same directory, and both ends of a pair
 agree on the same key. A real party is alone in its process; for it nothing is remembered, and `once` only calls.
@@ -29,7 +29,7 @@ _DONE: ContextVar[_Done | None] = ContextVar("work that parties share", default=
 
 @contextmanager
 def shared_work() -> Iterator[None]:
-    """Let `once` reuse results inside this context, for processes that play all parties; its end forgets them."""
+    """Open a context in which `once` caches results, for processes that play all parties; the cache ends with it."""
     token = _DONE.set(_Done())
     try:
         yield
@@ -38,7 +38,7 @@ def shared_work() -> Iterator[None]:
 
 
 def once(key: Hashable, compute: Callable[[], T]) -> T:
-    """Return `compute()`, or its earlier result for an equal `key` in `shared_work`. Errors are not remembered."""
+    """Return `compute()`, or inside `shared_work` the cached result of an equal `key`. Errors are not cached."""
     done = _DONE.get()
     if done is None:
         return compute()
@@ -53,6 +53,6 @@ def once(key: Hashable, compute: Callable[[], T]) -> T:
 
 
 def spared_seconds() -> float:
-    """Return the CPU seconds saved so far: the time of computations whose results were reused instead."""
+    """Return the CPU seconds saved by caching so far: the time that each reused result had taken to compute."""
     done = _DONE.get()
     return done.spared if done is not None else 0.0

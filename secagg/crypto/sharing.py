@@ -46,7 +46,7 @@ def share(secret: bytes, threshold: int, holders: Sequence[int], randomness: Ran
 
 
 def is_canonical(value: bytes) -> bool:
-    """Return whether `value` is the one valid encoding of a field element."""
+    """Return whether `value` is the one valid encoding of a share: 33 bytes, big-endian, below the prime."""
     return len(value) == SHARE_BYTES and int.from_bytes(value, "big") < PRIME
 
 

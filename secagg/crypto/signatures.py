@@ -1,4 +1,4 @@
-"""Ed25519 signatures (RFC 8032) over a domain label and parts (`labelled`)."""
+"""Ed25519 signatures (RFC 8032) over a domain-separation label and byte strings, joined by `labelled`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SMALL_ORDER = {0, 1, _PRIME - 1, *_OF_ORDER_8}
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A member's Ed25519 identity key. `public` has 32 bytes; `repr` never shows the private half."""
+    """The Ed25519 key pair that identifies a party. `public` has 32 bytes; `repr` never shows the private half."""
 
     public: bytes
     _private: Ed25519PrivateKey = field(repr=False)
@@ -43,12 +43,12 @@ class SigningKey:
         return self._private.private_bytes_raw()
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """Sign `labelled(label, *parts)`; return the 64-byte signature."""
+        """Sign a domain-separation label and byte strings, joined by `labelled`; return the 64-byte signature."""
         return self._private.sign(labelled(label, *parts))
 
 
 def is_signed(public: bytes, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Return whether `signature` is valid for `labelled(label, *parts)` under the key `public`.
+    """Return whether `signature`, by the key `public`, is valid for a label and byte strings joined by `labelled`.
 
     Refused whatever the library says: a key or a first half R that is not the one encoding of its point, or of small
     order (as libsodium does). Verifiers disagree on these (Chalkias, Garillot & Nikolaenko 2020, "Taming the many

@@ -21,7 +21,7 @@ _BLOCK_BYTES = 16
 
 
 class MaskStream:
-    """Adds keystreams to vectors or subtracts them; it holds one preallocated buffer, so use one object per vector."""
+    """Adds mask keystreams to vectors or subtracts them; use one object per vector, since it holds one buffer."""
 
     def __init__(self) -> None:
         self._buffer = np.empty(_CHUNK_BYTES + _BLOCK_BYTES, dtype=np.uint8)

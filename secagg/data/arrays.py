@@ -1,4 +1,4 @@
-"""Arrays as a data set: an `.npz` file of `features` or `images` with `labels`, or arrays in memory.
+"""Data sets from arrays: an `.npz` file of `features` or `images` with `labels`, or arrays in memory.
 
 The sizes that an `.npz` states are checked before any of it is expanded. Its keys, where X is `features` or `images`:
   X, labels                                       split 80/20 by the fixed public split
@@ -107,10 +107,10 @@ class _Entry:
 
 
 def load_arrays(path: Path, tolerance: Tolerance | None = None) -> dict[str, NDArray[Any]]:
-    """Load the arrays of an `.npz` by name, ignoring other files in it; pickles are never loaded.
+    """Load the arrays of an `.npz` archive into a dict by name, without ever loading a pickle.
 
-    Where `tolerance` says how many records a plan allows, arrays that no plan reads are left aside too, and a text of
-    more than MAX_CELL characters is empty.
+    Other files in the archive are ignored. Where `tolerance` says how many records a plan allows, arrays that no plan
+    reads are left aside too, and a text of more than MAX_CELL characters is empty.
 
     Raises BadInput for what is no such archive, for arrays that would take more bytes than `data_limit`, and for
     damaged ones.
@@ -191,7 +191,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
-    """Open an `.npz` data set; `cut` splits its records where the file has no test part of its own.
+    """Open an `.npz` file as a data set; `cut` divides it into training and test if the file does not.
 
     Raises BadInput for a layout this module does not describe, BadRecord for a record without `tolerance`.
     """
@@ -224,7 +224,7 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
 
 
 def open_without_labels(path: Path) -> Dataset | None:
-    """Open `features` or `images` without labels; None where the file has labels. Raises as `open_arrays` does."""
+    """Open unlabelled `features` or `images` of an `.npz`; None if it has labels. Raises as `open_arrays` does."""
     arrays = load_arrays(path)
     content = [name for name in ("features", "images") if name in arrays]
     if any(key.endswith("labels") for key in arrays) or len(content) != 1 or not arrays[content[0]].ndim:
@@ -341,7 +341,7 @@ def dataset_of(
     *,
     tolerant: bool = False,
 ) -> Dataset:
-    """Make a data set of features (n, d) and labels (n,), with a test part (m, d), (m,) if one is given.
+    """Make a data set of features (n, d) with labels (n,), and of test features (m, d) with labels (m,) if given.
 
     Labels are integers in 0…C−1 (floats and booleans that are), or names. `classes` names the C classes in order;
     without it they are the training labels' names, sorted, or the numbers up to the largest. Raises BadInput for arrays

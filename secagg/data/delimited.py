@@ -1,4 +1,4 @@
-"""Delimited text as a table: with comma, semicolon or tab, plain or gzipped, with a header or a schema."""
+"""Tables from delimited text: comma, semicolon or tab, plain or gzipped, with a header or a schema."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 
 def read_lines(path: Path, schema: Schema | None, tolerance: Tolerance | None) -> Lines:
-    """Return header, fields and rows. Bad rows are refused; with `tolerance`, no row affects how others are read."""
+    """Read a delimited file into its header, each record's fields, and each record's row number in the file.
+
+    Bad rows are refused; with `tolerance` they have no fields, and no row affects how others are read.
+    """
     if tolerance is not None:
         return _lines_alone(path, schema, tolerance)
     content = []
@@ -172,7 +175,7 @@ def _reader(lines: Iterable[str], delimiter: str) -> Any:
 
 
 def broken_cells(text: Sequence[str], delimiter: str) -> list[tuple[int, int]]:
-    """Find records that span lines, by line breaks in quoted cells; return their ranges (first, end) in `text`.
+    """Find records whose quoted cells contain line breaks; return their line ranges (first, end) in `text`.
 
     Such a record is a line with a quote left open that makes, with at most MOST_LINES behind it, as many fields as the
     first record has. Any other open quote spoils its own line alone.
@@ -218,7 +221,7 @@ def line_breaks_in(path: Path, schema: Schema | None) -> str:
 
 
 def write_without_line_breaks(path: Path, out: Path, schema: Schema | None = None) -> int:
-    """Write a copy of a table with spaces for line breaks in quoted cells; return the number of records changed.
+    """Copy a table, replacing line breaks in quoted cells by spaces; return the number of records changed.
 
     All other characters stay. Raises BadInput for a table that is not UTF-8, FileExistsError for `out` if it exists.
     """

@@ -85,7 +85,7 @@ def decimal_of(columns: Sequence[NDArray[np.str_]]) -> str:
 
 
 def date_pattern(values: NDArray[np.str_]) -> str:
-    """Return the pattern of dates that fits all values; "" without such a pattern or without values."""
+    """Return the first date pattern (YYYY-MM-DD, say) that fits all values; "" if none fits or `values` is empty."""
     if not len(values) or not all(re.match(r"\d{1,4}[-./]\d", str(value)) for value in values):
         return ""
     tried = (Dated("", *EVER, pattern) for pattern in PATTERNS)
@@ -94,7 +94,7 @@ def date_pattern(values: NDArray[np.str_]) -> str:
 
 
 def strays(tables: Sequence[Table], schema: Schema) -> tuple[str, ...]:
-    """Describe the columns that a few cells of text among numbers turn into categories of many values.
+    """Describe each column that became categorical because a few of its cells are text among numbers.
 
     Each note names the column, and file and row of the first such cell, never the cell. Few: fewer than one distinct
     value in ten, of at least ten.
@@ -134,7 +134,7 @@ def _column(name: str, values: NDArray[np.str_], decimal: str) -> Column:
 
 
 def categories(name: str, values: NDArray[np.str_]) -> tuple[str, ...]:
-    """Return the distinct values, sorted by size if all are numbers, else alphabetically."""
+    """Return a column's distinct values, in numeric order if all are numbers, else in alphabetical order."""
     distinct = {canonical(str(value)) for value in values if value not in MISSING}
     if len(distinct) > MAX_VALUES:
         remedy = "leave it out with a schema, or declare it numeric"
@@ -172,7 +172,7 @@ class Draft:
     source: str
 
     def to_toml(self) -> str:
-        """Return the schema as TOML for people, with comments that say what each column is taken for, and why."""
+        """Return the schema as TOML for people, with comments on how each column was interpreted and why."""
         schema = self.schema
         head = [
             f"# A draft, from the public file {escaped(self.source)}: read every line and correct it. Members agree",

@@ -1,4 +1,4 @@
-"""Encode tables as numbers by the schema alone: scaled and one-hot; a value that it does not foresee is a fault."""
+"""Encode tables as numbers, scaled or one-hot, by the schema alone; a value that it does not allow is an error."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def encode_table(table: Table, schema: Schema, *, tolerant: bool = False) -> Rec
 
 
 def encode_column(cells: ColumnCells, column: Column) -> Encoded:
-    """Encode a column's cells as (n, width), rows of length ≤ 1; missing values as zeros, or as the schema declares.
+    """Encode a column's n cells as an array (n, width), each row of which has L2 norm ≤ 1.
 
-    Numbers and dates lie in [-1, 1], true and false are 1 and -1, a category has an entry for each declared value, and
-    a hashed value is 1 or -1 in its bucket.
+    Missing values become zeros, or what the schema declares. Numbers and dates lie in [-1, 1], true and false are 1 and
+    -1, a category has an entry for each declared value, and a hashed value is 1 or -1 in its bucket.
     """
     match column:
         case Numeric() | Dated():
@@ -90,19 +90,19 @@ class ColumnCells:
 
     @classmethod
     def of(cls, raw: NDArray[np.str_], column: str, schema: Schema, faults: Faults) -> ColumnCells:
-        """Read raw cells (n,) with the schema's decimal mark and its texts for missing values."""
+        """Build a column's cells from raw text (n,), with the schema's decimal mark and texts for missing values."""
         values = _each(raw, lambda text: canonical(text, schema.decimal), np.str_)
         missing = np.isin(values, [canonical(token, schema.decimal) for token in schema.missing])
         return cls(column, raw, values, missing, schema.decimal, faults)
 
     def numbers(self, column: Scaled) -> Encoded:
-        """Return the numbers or days (n,) in the cells; NaN for a text that is neither."""
+        """Return each cell (n,) as a number, or a date as the number of its day; NaN for a text that is neither."""
         if isinstance(column, Dated):
             return _each(self.raw, lambda text: column.read(text.strip()), np.float64)
         return parse_numbers(self.raw, self.decimal)
 
     def refuse_where(self, bad: NDArray[np.bool_], problem: str, remedy: str = REMEDY) -> None:
-        """Add a fault for each row where `bad` (n,) holds."""
+        """Mark the rows where `bad` (n,) is true, or raise BadRecord for the first if bad rows are not tolerated."""
         self.faults.add(bad, f"column {self.column!r} holds {problem}", remedy)
 
     def indices_in(self, known: tuple[str, ...]) -> NDArray[np.int64]:

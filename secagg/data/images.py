@@ -33,7 +33,7 @@ Shape = tuple[int, ...]
 
 
 class UnusableImage(Exception):
-    """An image cannot be used; `problem` is the reason, `remedy` the advice to the user."""
+    """Error for an image that cannot be used; `problem` is the reason, `remedy` the advice to the user."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         self.problem, self.remedy = problem, remedy
@@ -41,7 +41,7 @@ class UnusableImage(Exception):
 
 
 def is_image_folder(folder: Path) -> bool:
-    """Return whether a folder contains folders, not counting hidden ones."""
+    """Return whether a folder has subfolders, as a folder of images does; hidden ones do not count."""
     return any(entry.is_dir() for entry in _entries(folder))
 
 
@@ -53,7 +53,7 @@ def open_images(
     classes: Sequence[str] | None = None,
     tolerance: Tolerance | None = None,
 ) -> Dataset:
-    """Open a folder of images as uint8 (n, h, w, 3), or (n, h, w) when all are grey.
+    """Open a folder of images as a data set of uint8 (n, h, w, 3), or (n, h, w) when all images are grey.
 
     `size` is (side,), (h, w) for grey, or (h, w, channels): each image is scaled to cover it (bilinear) and cut to its
     middle; without it all must have the first one's size. `classes` fixes names and order of the classes (a plan
@@ -160,7 +160,7 @@ def _records(
 
 
 def pixels_of(path: Path | bytes, shape: Shape, fit: bool) -> NDArray[Any]:
-    """Read an image (path or bytes) as uint8 of this shape, scaled and cropped if `fit`. Raises UnusableImage."""
+    """Read an image (path or bytes) as a uint8 array of `shape`, scaled and cropped if `fit`. Raises UnusableImage."""
     from PIL import Image, ImageOps
 
     wanted = (shape[1], shape[0])

@@ -27,7 +27,7 @@ _WRITTEN = re.compile(r"(?P<YYYY>\d{4})-(?P<MM>\d\d)-(?P<DD>\d\d)(?: (?P<hh>\d\d
 
 
 def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, rows: int = BATCH) -> Iterator[Any]:
-    """Yield the named columns as tables of at most `rows` rows. Raises BadInput for more rows than the plan allows."""
+    """Yield a Parquet file's named columns in tables of up to `rows` rows. Raises BadInput above the plan's limit."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
@@ -38,7 +38,7 @@ def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Toleran
 
 @contextmanager
 def reading_parquet(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for this context, in which any reading raises BadInput if the content is not Parquet."""
+    """Open a file for a `with` block in which any failure to read it as Parquet raises BadInput."""
     try:
         with path.open("rb") as file:
             yield file
@@ -99,7 +99,7 @@ def _dates(column: Any, cells: Cells, pattern: str | None) -> Cells:
 
 
 def texts_of(column: Any, *, tolerant: bool, decimal: str = ".") -> Cells:
-    """Return a column's cells as text, "" for missing ones. Raises UnicodeDecodeError unless `tolerant`."""
+    """Return a column's cells as text, "" if missing. Raises UnicodeDecodeError for invalid UTF-8 unless `tolerant`."""
     import pyarrow
     from pyarrow import types
 

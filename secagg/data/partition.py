@@ -30,11 +30,11 @@ FORMS = "iid, dirichlet:ALPHA, shards:K, column:NAME or column:NAME:K"
 def partition(
     labels: NDArray[np.int64], columns: Mapping[str, NDArray[np.str_]], spec: str, clients: int | None, seed: int
 ) -> Parts:
-    """Assign every record to exactly one client; return each client's indices, ascending. Some clients may get none.
+    """Assign every record to exactly one client by the rule `spec`; return each client's record indices, ascending.
 
-    `clients` ≥ 1; `column:…` also takes None, as the column fixes it. `seed` ≥ 0. Bad records (label -1)
-    are of no class: dirichlet and shards deal them evenly.
-    Raises BadInput for an unknown form, an impossible parameter or another number of clients.
+    Some clients may get none. `clients` ≥ 1; `column:…` also takes None, as the column fixes it. `seed` ≥ 0. Bad
+    records (label -1) are of no class: dirichlet and shards deal them evenly. Raises BadInput for an unknown form, an
+    impossible parameter or another number of clients.
     """
     if seed < 0:
         raise BadInput(f"the seed is {seed}", remedy="give a seed of 0 or more")
@@ -136,11 +136,11 @@ VALIDATION_SEED = 2
 
 
 def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SEED) -> NDArray[np.bool_]:
-    """Return a mask of the test records: `share` of each class (rounded half up), chosen by position alone.
+    """Return a mask (n,) of the test records: a fixed pseudo-random `share` of each class, rounded half up.
 
-    `labels` (n,) → (n,) bool; bad records (label -1) are never held out. Depends on no seed of the user
-    and on no partition. The raw PCG64 stream is used because numpy keeps it stable across versions,
-    unlike `Generator.permutation`.
+    Within a class they are chosen by position alone. `labels` (n,) → (n,) bool; bad records (label -1) are never held
+    out. Depends on no seed of the user and on no partition. The raw PCG64 stream is used because numpy keeps it stable
+    across versions, unlike `Generator.permutation`.
     """
     keys = np.random.PCG64(seed).random_raw(len(labels))
     chosen = np.zeros(len(labels), dtype=np.bool_)
@@ -152,7 +152,7 @@ def held_out(labels: NDArray[np.int64], share: float = 0.2, seed: int = SPLIT_SE
 
 
 def split_records(records: Records) -> tuple[Records, Records]:
-    """Return (training, test) records, each in the source's order; of a tiny source the test part may be empty."""
+    """Divide records into (training, test), each in the source's order; a tiny source may give no test records."""
     test = held_out(records.labels)
     return records.take(np.flatnonzero(~test)), records.take(np.flatnonzero(test))
 
@@ -188,7 +188,7 @@ class LeftOut:
 
     @classmethod
     def read(cls, text: str) -> LeftOut:
-        """Read a choice. Raises BadInput for a text that is not of the form COLUMN=VALUE."""
+        """Parse COLUMN=VALUE. Raises BadInput for a text that is not of this form."""
         column, equals, value = text.partition("=")
         if not (column and equals and value):
             raise BadInput(f"cannot leave out {text!r}", remedy="give COLUMN=VALUE, for example domain=sketch")
@@ -202,7 +202,7 @@ class LeftOut:
         return np.asarray(records.columns[self.column] == self.value)
 
     def rows(self, dataset: Dataset) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return masks of the training and held-out records to leave out. Raises BadInput for none or all records."""
+        """Return masks of the training and the test records to leave out. Raises BadInput if these are none or all."""
         train = self.among(dataset.train)
         test = self.among(dataset.test) if dataset.test is not None else np.zeros(0, dtype=np.bool_)
         if not train.any() and not test.any():
@@ -229,7 +229,7 @@ def leave_out(dataset: Dataset, column: str, value: str) -> Dataset:
 
 
 def one_by_one(dataset: Dataset, texts: Sequence[str | None]) -> tuple[str | None, ...]:
-    """Replace each COLUMN=* by one COLUMN=VALUE for each value among the training records, keeping the order.
+    """Expand each COLUMN=* into one COLUMN=VALUE for each value in the training records, keeping the order.
 
     None, leaving out nothing, stays. Raises BadInput for what is not COLUMN=VALUE, and for an unknown column.
     """

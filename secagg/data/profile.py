@@ -52,7 +52,7 @@ class _ColumnProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """A description of a member's records: numbers of all, of bad ones and of each class, and the columns."""
+    """A summary of a member's records: the number of all, of bad ones and of each class, and each column's values."""
 
     records: int
     bad: int
@@ -62,7 +62,7 @@ class Profile:
     positive: str = ""
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the findings as pairs of a name and a text, to be printed."""
+        """Return the findings as (name, text) pairs for display."""
         counts = [(f"class {name}{', positive' * (name == self.positive)}", str(count)) for name, count in self.classes]
         total = ("records", "\n".join([str(self.records), *(f"DOUBT: {doubt}" for doubt in self.doubts)]))
         return [total, *counts, *((column.name, column.sentence()) for column in self.columns)]
@@ -74,7 +74,7 @@ class Profile:
 
 
 def profile_of(records: Records, classes: Sequence[str], schema: Schema | None, caveats: Sequence[str] = ()) -> Profile:
-    """Profile a member's records; without a schema the columns are left out. `caveats` are doubts about the file."""
+    """Summarise a member's records, and their columns if a schema is given; `caveats` are further doubts to report."""
     counts = tuple((name, int(np.count_nonzero(records.labels == label))) for label, name in enumerate(classes))
     absent = [name for name, count in counts if not count]
     doubts = [f"no record is of class {', '.join(absent)}"] if absent else []

@@ -1,4 +1,4 @@
-"""Labelled records with their origins, data sets made of them, and the rules for bad records."""
+"""Labelled records with the file and row of each, data sets made of them, and the rules for bad records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DOMAIN = "domain"
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Labelled records: n inputs, labels, further columns and origins.
+    """Labelled records: n inputs with their labels, further columns, and the file and row that each came from.
 
     `inputs` (n, …): images uint8 or float in [0, 1]; tables float64 in [-1, 1]; features float64; triplets uint8, a
     picture and a text in one row (`secagg.data.triplets`). `labels` (n,) int64 in [0, C), or -1: a bad record, to be
@@ -44,11 +44,11 @@ class Records:
 
     @property
     def bad(self) -> int:
-        """The number of bad records, which only the owner of the data may see, as it depends on them."""
+        """The number of bad records; it depends on private data, so only the owner of the data may see it."""
         return int(np.count_nonzero(self.labels == BAD))
 
     def discard(self, bad: NDArray[np.bool_]) -> Records:
-        """Return a copy in which the records where `bad` (n,) holds are bad, with label -1 and zero inputs."""
+        """Return a copy in which the records where `bad` (n,) is true are marked bad, by label -1 and zero inputs."""
         if not bad.any():
             return self
         inputs, labels = self.inputs.copy(), self.labels.copy()
@@ -83,7 +83,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
 
     def under(self, classes: Sequence[str]) -> Dataset:
-        """Return the data set with labels as indices into `classes` (a plan's); classes are matched by their names.
+        """Return the data set with its labels renumbered as indices into a plan's `classes`, matched by class name.
 
         Labels of a source without names count in them already. Raises BadInput, whatever the records are, when the
         source names a class that is none of these.
@@ -108,7 +108,7 @@ def columns_of(columns: Iterable[str]) -> str:
 
 
 def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Return each file's row indices once the training records `left` (n,) are removed; None without files."""
+    """Renumber each file's records once those where `left` (n,) is true are removed; None for data without files."""
     if dataset.parts is None:
         return None
     place = np.cumsum(~left) - 1
@@ -142,7 +142,7 @@ SHORTEST_LIMIT = 16
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The rule that bad records are marked, not refused; a plan allows at most `most` records (None: no plan).
+    """A rule that bad records are marked, not refused; `most` is the number of records a plan allows (None: no plan).
 
     With `most` every limit is on one record, and what the whole source may take is decided by `most` and by a record's
     size, which are public: no record can cross a limit for the others.
@@ -151,18 +151,18 @@ class Tolerance:
     most: int | None = None
 
     def refuse_larger(self, what: object, count: int, each: int) -> None:
-        """Raise BadInput if `count` records (or `most`, if it is given) of `each` bytes exceed `data_limit`."""
+        """Raise BadInput if `count` records (or the most that a plan allows) of `each` bytes exceed `data_limit`."""
         self.refuse_more(what, count)
         refuse_larger(what if self.most is None else f"{what}: {self.most} records", each * (self.most or count))
 
     def refuse_more(self, what: object, count: int) -> None:
-        """Raise BadInput for more records than the plan allows."""
+        """Raise BadInput if `count` is more records than the plan allows."""
         if self.most is not None and count > self.most:
             remedy = "have a plan made with a larger max_records"
             raise BadInput(f"{what} holds more than {self.most} records, the most that the plan allows", remedy=remedy)
 
     def longest_cell(self, what: object, width: int) -> int:
-        """Return the most characters that a field may have, in records of `width` fields.
+        """Return the maximum number of characters in a field, for records of `width` fields.
 
         Raises BadInput where these would be too few.
         """
@@ -173,12 +173,12 @@ class Tolerance:
 
 
 def bounded(tolerance: Tolerance | None) -> Tolerance | None:
-    """Return the tolerance if a plan bounds the number of records, else None."""
+    """Return `tolerance` if it limits the number of records, as a plan does, else None."""
     return None if tolerance is None or tolerance.most is None else tolerance
 
 
 class Faults:
-    """Faults found in the n records of one source: the first is raised, or with `tolerant` all are marked.
+    """The faults found in the n records of one source; the first is raised or, with `tolerant`, all are marked.
 
     `bad` (n,) bool: the marked records. Every fault is a rule on one record, so that under `tolerant`
     neither the other records nor an exception can tell whether a record is bad.
@@ -190,7 +190,7 @@ class Faults:
         self.bad = np.zeros(len(origin.row), dtype=np.bool_)
 
     def add(self, bad: NDArray[np.bool_], problem: str, remedy: str) -> None:
-        """Mark the records where `bad` (n,) holds; without `tolerant`, raise BadRecord for the first of them.
+        """Mark the records where `bad` (n,) is true; without `tolerant`, raise BadRecord for the first of them.
 
         `problem` says what is wrong without the record's values: errors end up in logs and in tickets.
         """

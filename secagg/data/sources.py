@@ -1,4 +1,4 @@
-"""Open a data set by name or path: a file, a folder, or one of the public data sets that scikit-learn brings."""
+"""Open a data set by name or path: a file, a folder, or one of the public data sets that come with scikit-learn."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def line_breaks_of(source: str, schema: Schema | None) -> tuple[str, ...]:
 
 
 def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
-    """Write a copy of a text table with spaces for line breaks; return how many records changed. Raises BadInput."""
+    """Copy a text table with spaces for line breaks in cells; return how many records changed. Raises BadInput."""
     if format_of(path) is not DELIMITED or not path.is_file():
         raise BadInput(f"{path} is no delimited text", remedy=f"give a file: {DELIMITED.called}")
     if format_of(out) is not DELIMITED or out.suffix.lower() == ".gz":
@@ -184,7 +184,7 @@ def rewrite_line_breaks(path: Path, out: Path, schema: Schema | None) -> int:
 
 
 def format_of(path: Path) -> Format | None:
-    """Return the format of a file by its name, from `FORMATS`, added formats or plug-ins; None for unknown names."""
+    """Return the format of a file by its name, among built-in, added and plug-in formats; None for unknown names."""
     known = next((each for each in (*FORMATS, *_added) if each.takes(path)), None)
     if known is not None or not path.suffix or not path.is_file():
         return known
@@ -224,7 +224,7 @@ def _tables() -> str:
 
 
 def kind_of(source: str) -> str | None:
-    """Return the kind of source that `open_dataset` would open, by name; None if it would refuse. Reads no records."""
+    """Return the kind of a data source as text, without reading its records; None if `open_dataset` would refuse it."""
     path = Path(source)
     if source in NAMES:
         return "a data set that brings its own labels"
@@ -247,7 +247,7 @@ def _tables_in(folder: Path) -> dict[Path, TableFormat]:
 
 
 def tables_at(path: Path) -> dict[Path, TableFormat]:
-    """Return the table at a path, or those of a folder, each with its format."""
+    """Return the table file at a path, or those in a folder, each with its format."""
     known = format_of(path)
     return _tables_in(path) if path.is_dir() else {path: known} if isinstance(known, TableFormat) else {}
 

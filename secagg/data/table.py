@@ -46,14 +46,14 @@ class Format:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFormat(Format):
-    """A format whose records have labels; `open` takes file, split and tolerance (None: bad records are refused)."""
+    """A file format with labelled records; `open` takes path, split function and tolerance (None: bad ones refused)."""
 
     open: Callable[[Path, Split, Tolerance | None], Dataset]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A format of tables of text; `lines` reads a file, given a schema and a tolerance (each may be None).
+    """A file format of text tables; `lines` reads a file, given a schema and a tolerance (each may be None).
 
     Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
     """
@@ -69,7 +69,7 @@ POINT_REMEDY = "the schema says decimal = ',': write 1234,5 for 1,234.5, 1.234,5
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The raw text of one file by column, without surrounding spaces; `origin` knows the row of each record.
+    """The raw text of one file by column, without surrounding spaces; `origin` gives each record's file and row.
 
     `broken` (n,) bool: rows that are no record of this table; their cells are empty.
     """
@@ -84,7 +84,7 @@ class Table:
 
 
 def read_table(path: Path, known: TableFormat, schema: Schema | None, *, tolerance: Tolerance | None = None) -> Table:
-    """Read a table of a known format; without a schema, its first row is the header.
+    """Read a table file in the format `known`; without a schema, its first row is the header.
 
     With a schema the first row is a header when it names the schema's columns; otherwise the file has
     none and `schema.fields` gives the order. Raises BadInput, or BadRecord for a row that cannot be split

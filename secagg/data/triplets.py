@@ -1,4 +1,4 @@
-"""Records of a picture, a text and an answer: `NAME.triplets` (a folder) or `NAME.triplets.parquet`.
+"""Data sets of a picture, a text and an answer per record: `NAME.triplets` (a folder) or `NAME.triplets.parquet`.
 
 The folder holds `table.csv` with the columns picture (a file's name in the folder), text and answer; the Parquet file
 has the same columns, a picture being the bytes of a PNG or JPEG file, alone or as `bytes` in a struct. Further columns
@@ -48,13 +48,13 @@ PICTURES_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Declared:
-    """The content of `triplets.json`: the pictures' side in pixels, and the possible answers of each domain."""
+    """The content of `triplets.json`: the side of the square pictures in pixels, and each domain's possible answers."""
 
     side: int
     answers: Mapping[str, tuple[str, ...]]
 
     def label(self, domain: str, answer: str) -> int:
-        """Return the answer's index in its domain's list; BAD if the list lacks it."""
+        """Return the answer's index in its domain's list; BAD (-1) if the list lacks it."""
         known = self.answers.get(domain, self.answers.get("", ()))
         return known.index(answer) if answer in known else BAD
 
@@ -76,7 +76,7 @@ class _Table:
 
 
 def side_of(length: int) -> int:
-    """Return the side of the pictures in records of `length` bytes. Raises BadInput if no side fits."""
+    """Return the pictures' side in pixels, for records of `length` bytes. Raises BadInput if no side fits."""
     pixels = length - TEXT_BYTES
     side = math.isqrt(max(pixels, 0) // 3)
     if side < 1 or 3 * side * side != pixels:
@@ -99,11 +99,11 @@ def join(pictures: NDArray[np.uint8], texts: Sequence[str]) -> NDArray[np.uint8]
 
 
 def open_triplets(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
-    """Open records of pictures, texts and answers, laid out as the module's docstring says.
+    """Open a data set of pictures, texts and answers, from a folder or a Parquet file.
 
-    Every picture has the declared side, to the pixel. Raises BadInput for another layout, answers of which there is
-    one alone, and, with `tolerance`, for a source that does not say what the module tells; BadRecord for a record
-    without it.
+    The module describes the layout. Every picture has the declared side, to the pixel. Raises BadInput for another
+    layout, answers of which there is one alone, and, with `tolerance`, for a source that does not say what the module
+    tells; BadRecord for a record without it.
     """
     table = _folder(path, tolerance) if path.is_dir() else _parquet(path, tolerance)
     if table.facts is None and tolerance is not None:
@@ -272,7 +272,7 @@ def _leaf_of(kind: Any) -> tuple[str, ...]:
 
 
 def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
-    """Return the text of `triplets.json`, which declares the side and the answers."""
+    """Return the text of `triplets.json`, which declares the pictures' side in pixels and the possible answers."""
     told = {name: list(words) for name, words in answers.items()} if isinstance(answers, Mapping) else list(answers)
     return json.dumps({"side": side, "answers": told})
 

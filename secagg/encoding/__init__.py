@@ -1,4 +1,4 @@
-"""Records as integers on a public grid, their exact sums, and blocks of them as residues of a ring that cannot wrap."""
+"""Feature vectors as grid integers, their exact sums, and encoding modulo 2^bits, wide enough that no sum wraps."""
 
 from secagg.encoding.grid import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.layout import Block, Integers, Kind, Layout, sum_digest

@@ -1,4 +1,4 @@
-"""Records as integers: the grid, and the rule that turns one feature vector into one integer vector.
+"""Quantisation: a public grid, and the rule that rounds one feature vector to one vector of integers.
 
 These integers *are* the record for everything that follows; the rule looks at one record only.
 """
@@ -25,7 +25,7 @@ RAISE = f"raise the public radius, or {MEND}"
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The file and row that each record comes from, so that a refusal can name it.
+    """The source file and row number of each record, so that an error message can name them.
 
     `file` (n,) indexes `files`; `row` (n,) counts from 1, header included, as an editor does.
     """
@@ -36,20 +36,20 @@ class Origin:
 
     @classmethod
     def of(cls, source: str, rows: NDArray[np.int64]) -> Origin:
-        """Return origin of records that all come from one file."""
+        """Build the origins (file and row) of records that all come from the file `source`, at these row numbers."""
         return cls((source,), np.zeros(len(rows), dtype=np.int64), rows)
 
     def take(self, indices: NDArray[np.int64]) -> Origin:
-        """Return origin of the records at `indices`, in that order."""
+        """Return the files and rows of the records at `indices`, in that order."""
         return Origin(self.files, self.file[indices], self.row[indices])
 
     def refusal(self, index: int, problem: str, remedy: str) -> BadRecord:
-        """Return (not raise) the error that names the file and row of record `index`."""
+        """Build, without raising it, the error that names the file and row of record `index`."""
         return BadRecord(self.files[self.file[index]], int(self.row[index]), problem, remedy=remedy)
 
 
 class Normalisation(Choice):
-    """Normalisation of a feature vector f before it becomes integers."""
+    """The ways to normalise a feature vector f before it is rounded to integers."""
 
     NONE = "none"
     """g = f − c keeps its length; a record beyond the public radius is refused."""
@@ -61,10 +61,11 @@ class Normalisation(Choice):
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid: radius R = `radius` > 0 (feature units) is `levels` = R_q steps, 1 ≤ R_q ≤ 2²⁶; `centre` c is public.
+    """A public quantisation grid: vectors up to `radius` from `centre` become integers of length ≤ `levels`.
 
-    Without normalisation a record is q = trunc((f − c)/step); with it R = 1 and q = round(g·(R_q − √d/2)), which
-    rounding by at most ½ in each of d entries cannot make longer than R_q. Either way ‖q‖₂ ≤ R_q.
+    R = `radius` > 0 (feature units) is R_q = `levels` steps, 1 ≤ R_q ≤ 2²⁶; c = `centre`. Without normalisation a
+    record is q = trunc((f − c)/step); with it R = 1 and q = round(g·(R_q − √d/2)), which rounding by at most ½ in each
+    of d entries cannot make longer than R_q. Either way ‖q‖₂ ≤ R_q.
     """
 
     radius: float
@@ -88,16 +89,16 @@ class Grid:
 
     @property
     def step(self) -> float:
-        """Width of one grid unit of a record that keeps its length, in feature units."""
+        """Feature units per grid step, for a record that is not normalised."""
         return self.radius / self.levels
 
     @property
     def is_normalised(self) -> bool:
-        """Whether every record that counts has length 1."""
+        """True if every record is scaled to length 1; one without a direction becomes 0 and may not count."""
         return self.normalisation is not Normalisation.NONE
 
     def unit(self, dimension: int) -> float:
-        """Return length in grid units of a record (d,) of length `radius`. Raises BadInput for too few levels."""
+        """Return `radius` in grid steps, for records of `dimension` features. Raises BadInput for too few levels."""
         unit = self.levels - (math.sqrt(dimension) / 2 if self.is_normalised else 0.0)
         if unit < self.levels / 2:
             raise BadInput(f"{self.levels} levels cannot hold {dimension} features", remedy="give more levels")
@@ -105,7 +106,7 @@ class Grid:
 
 
 def quantise(features: NDArray[np.float64], grid: Grid, origin: Origin | None = None) -> NDArray[np.int64]:
-    """Return q (n, d) int64 for features (n, d), by the rule of `Grid`; ‖q‖₂ ≤ R_q is checked in integers.
+    """Round features (n, d) to int64 q (n, d) by the grid's rule; ‖q‖₂ ≤ R_q = `grid.levels` is checked in integers.
 
     Every step is elementwise or within one row: batches do not matter. Without normalisation a record with NaN or
     infinite entries or ‖q‖₂ > R_q raises BadRecord (naming the row by `origin`). With it no record is refused: one
@@ -128,7 +129,7 @@ def quantise(features: NDArray[np.float64], grid: Grid, origin: Origin | None = 
 
 
 def inputs_of(features: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:
-    """Return the inputs (n, d) of a head made on this grid: the features, or normalised ones as they were summed."""
+    """Return features (n, d) as a head made on this grid takes them: unchanged, or normalised and rounded to it."""
     if not grid.is_normalised:
         return features
     return quantise(features, grid) / grid.unit(features.shape[1])
@@ -177,6 +178,6 @@ SIGNIFICANT_BITS = 8
 
 
 def round_up(bound: float) -> float:
-    """Round a positive bound up to 8 significant bits, with room for float64 rounding in the norm itself."""
+    """Round a positive bound on a norm up to 8 significant bits, with room for the norm's float64 rounding error."""
     mantissa, exponent = math.frexp(bound * (1.0 + 2.0**-40))
     return math.ldexp(math.ceil(math.ldexp(mantissa, SIGNIFICANT_BITS)), exponent - SIGNIFICANT_BITS)

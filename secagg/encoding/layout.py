@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 class Kind(StrEnum):
-    """The meaning of a block's entries, by which gates, plausibility, audits and documents go, never by its name."""
+    """The statistic that a block holds; gates, plausibility checks, audits and documents go by it, not by its name."""
 
     COUNTS = "counts"
     """Records in each cell: (C,), or (C, …) where classes are divided."""
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Block:
-    """One named tensor of the sum.
+    """One named tensor of a secure sum: its shape, the kind of statistic that it holds, and bounds on its entries.
 
     `bound` is the largest absolute value that one record can add to one entry (≥ 1); one client, in a sum per client.
     `multiplier` scales the integers before the sum so that they carry enough grid units of noise.
@@ -51,7 +51,7 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Number of entries."""
+        """Number of entries of the block."""
         return math.prod(self.shape)
 
 
@@ -62,7 +62,7 @@ def sum_digest(vector: Integers) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of the blocks inside the flat vector."""
+    """The order in which a sum's blocks (named tensors) are concatenated into one flat vector."""
 
     blocks: tuple[Block, ...]
 
@@ -77,7 +77,7 @@ class Layout:
         return max(block.bound * block.multiplier for block in self.blocks)
 
     def flatten(self, tensors: Mapping[str, Integers]) -> Integers:
-        """Concatenate the blocks in layout order, each times its multiplier.
+        """Concatenate named tensors to the flat int64 vector, in layout order, each scaled by its integer multiplier.
 
         Raises BadInput when a block is missing, unknown, of another shape or not int64.
         """
@@ -97,7 +97,7 @@ class Layout:
         return flat
 
     def split(self, flat: Integers) -> dict[str, Integers]:
-        """Undo `flatten` except for the multipliers: each block still holds its multiplier."""
+        """Split the flat vector into its named tensors, which stay scaled by their integer multipliers."""
         if flat.dtype != np.int64 or flat.shape != (self.length,):
             raise BadInput(f"the layout needs {self.length} int64 entries, got {flat.dtype} of shape {flat.shape}")
         tensors: dict[str, Integers] = {}

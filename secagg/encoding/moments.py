@@ -22,10 +22,10 @@ BLOCK_ENTRIES = 1 << 22
 
 
 def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -> dict[str, Integers]:
-    """Return the sums of integer records (n, d) with ‖q‖₂ ≤ R_q = `levels` and labels (n,) in [0, C).
+    """Return counts, class sums and second moment of integer records q (n, d), ‖q‖₂ ≤ `levels`, with labels (n,).
 
-    Returns `counts` N (C,), `class_sums` A (C, d) and `second_moment` B (d(d+1)/2,): the upper triangle of
-    Σ q qᵀ, row by row as `np.triu_indices(d)`. n = 0 gives zeros.
+    R_q is `levels`, and labels lie in [0, C), with C `classes`. Returns `counts` N (C,), `class_sums` A (C, d) and
+    `second_moment` B (d(d+1)/2,): the upper triangle of Σ q qᵀ, row by row as `np.triu_indices(d)`. n = 0 gives zeros.
 
     Exact: each partial sum of a float64 product over r records, in whatever order BLAS takes, is an integer
     of absolute value ≤ Σ|q_i q_j| ≤ r·R_q² (r·R_q for A). Records go through in chunks with r·R_q² < 2⁵³
@@ -62,7 +62,7 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
 
 
 def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, Integers]:
-    """Return the exact number of records (n, d) in each of `size` cells, (size,), and their exact sums (size, d)."""
+    """Return exact counts (size,) and sums (size, d) of integer records (n, d), grouped by the indices in `cells`."""
     sums = np.zeros((size, records.shape[1]), dtype=np.int64)
     np.add.at(sums, cells, records)
     return np.bincount(cells, minlength=size).astype(np.int64), sums
@@ -97,7 +97,7 @@ SLACK = 1e-9
 
 
 def sanity_failures(blocks: Sequence[Block], values: Mapping[str, Integers], grid: Grid) -> list[str]:
-    """Check an opened sum without noise by the kinds of its blocks; return complaints, none when it is plausible.
+    """Return complaints about an opened sum without noise that honest clients cannot give; empty if it is plausible.
 
     Counts and a census: N_j ≥ 0. Class sums beside counts of the same cells: ‖A_j‖₂ ≤ N_j·R_q. A second moment B beside
     both of whole classes: B_ii ≥ Σ_j A_ji²/N_j (Cauchy–Schwarz in each class); 0 ≤ tr B ≤ N·R_q²; B positive

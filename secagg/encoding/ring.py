@@ -33,16 +33,16 @@ class Ring:
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of one packed entry."""
+        """Number of bytes of one packed entry."""
         return self.bits // 8
 
     @property
     def word(self) -> np.dtype[Any]:
-        """The machine word that holds a residue."""
+        """The dtype that holds one residue in memory: uint32 for up to 32 bits, else uint64, little-endian."""
         return np.dtype("<u4") if self.bits <= 32 else np.dtype("<u8")
 
     def encode(self, values: Integers) -> Residues:
-        """Return residues of signed integers. Raises CapacityExceeded for one outside −2^(bits−1) … 2^(bits−1) − 1."""
+        """Return signed integers as residues. Raises CapacityExceeded for one outside −2^(bits−1) … 2^(bits−1) − 1."""
         if values.dtype != np.int64 or values.ndim != 1:
             raise BadInput(f"the ring encodes one-dimensional int64, got {values.dtype} of shape {values.shape}")
         if len(values) and self.bits < 64:
@@ -71,7 +71,7 @@ class Ring:
         return packed.tobytes()
 
     def unpack(self, packed: bytes | memoryview, length: int) -> Residues:
-        """Undo `pack`. Raises MalformedMessage unless there are exactly `length` entries."""
+        """Return the `length` residues in packed bytes. Raises MalformedMessage for any other number of entries."""
         if len(packed) != length * self.entry_bytes:
             raise MalformedMessage("vector", f"{len(packed)} bytes are not {length} entries of {self.entry_bytes}")
         # Each word is read where its entry begins, with the first bytes of the next one in it, which the mask removes.
@@ -86,7 +86,7 @@ LARGEST_RING = 64
 
 @dataclass(frozen=True)
 class Capacity:
-    """The largest absolute value that any entry of the sum can take.
+    """The bound on the absolute value of any entry of a sum, from which the width of the ring follows.
 
     `clients` × `records` (per client) × `bound` (per record and entry) + `noise` (0 without noise).
     """
@@ -98,11 +98,11 @@ class Capacity:
 
     @property
     def largest(self) -> int:
-        """The largest absolute value of an entry: clients · records · bound + noise."""
+        """Largest absolute value of an entry: clients · records per client · bound per record + noise."""
         return self.clients * self.records * self.bound + self.noise
 
     def ring(self) -> Ring:
-        """Return the smallest byte-aligned ring with largest < 2^(bits−1).
+        """Return the smallest ring of whole bytes that no entry can wrap around: `largest` < 2^(bits−1).
 
         Raises CapacityExceeded when 64 bits are not enough.
         """
@@ -114,7 +114,7 @@ class Capacity:
         return Ring(-(-needed // 8) * 8)
 
     def proof(self) -> str:
-        """Return one line of arithmetic that a reader can check by hand."""
+        """Return one line of arithmetic, to check by hand, which shows that no entry of the sum can wrap around."""
         bits = self.ring().bits
         terms = f"{self.clients} clients × {self.records} records × {self.bound} per record and entry"
         noise = f" + {self.noise} noise" if self.noise else ""

@@ -1,4 +1,4 @@
-"""Sums of clipped softmax gradients of whitened integer records: exact, and one record at a time.
+"""Exact sums of clipped softmax gradients of whitened integer records, each record's by itself.
 
 What a record adds depends on that record and on public numbers alone, bit for bit: products are of integers and
 below 2⁵³, sums along a row are in integers, and all that is rounded is rounded entry by entry.
@@ -39,7 +39,7 @@ EXPONENTIALS: Integers = np.rint(np.exp(-np.arange((TABLE_SPAN << TABLE_BITS) + 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """A public map of integer records q (d,), ‖q‖₂ ≤ `input_levels`, to x (d+1,), ‖x‖₂ ≤ `levels` = R_x.
+    """A public whitening of integer records q (d,), ‖q‖₂ ≤ `input_levels`, to x (d+1,), ‖x‖₂ ≤ R_x = `levels`.
 
     z = q·`matrix` − `centre`, (d, d) and (d,) in integers; x is z stretched to length ≈ R_x √(d/(d+1)),
     followed by the constant ⌊R_x/√(d+1)⌋ that carries the bias. q = 0, a record that may not count, gives x = 0.
@@ -63,15 +63,15 @@ class Whitening:
 
     @property
     def bias(self) -> int:
-        """The constant last entry of every mapped record."""
+        """The constant last entry of whitened records; the weight on it is the bias."""
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
     def map(self, records: Integers) -> Mapped:
-        """Return the mapped records of `apply` as gradients take them. Raises BadInput."""
+        """Whiten records (n, d) to the checked form that `softmax_gradient` takes. Raises BadInput."""
         return Mapped.of(self.apply(records), self.levels)
 
     def apply(self, records: Integers) -> Integers:
-        """Map records (n, d) to (n, d+1). Raises BadInput for a record that is longer than `input_levels`.
+        """Whiten records (n, d) to int64 (n, d+1). Raises BadInput for a record that is longer than `input_levels`.
 
         Every partial sum of q·matrix, in any order, is an integer of at most ‖q‖₂‖column‖₂ < 2⁵³.
         """
@@ -92,14 +92,14 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
-    """Mapped records x (n, D) of length ‖x‖₂ ≤ R_x = `levels`: integers in float64, which holds them exactly."""
+    """Whitened records x (n, D) of checked length ‖x‖₂ ≤ R_x = `levels`: integers, held exactly in float64."""
 
     values: Floats
     levels: int
 
     @classmethod
     def of(cls, records: Integers, levels: int) -> Mapped:
-        """Return mapped records, their lengths checked once for all gradients. Raises BadInput for a longer one."""
+        """Return whitened records, their lengths checked once. Raises BadInput for one that is longer than `levels`."""
         values = np.empty(records.shape)
         for start in range(0, len(records), ROWS):
             values[start : start + ROWS] = records[start : start + ROWS]
@@ -108,14 +108,14 @@ class Mapped:
 
 
 def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip: float) -> Integers:
-    """Return Σ r xᵀ (C, D) in int64 over mapped records x (n, D), ‖x‖₂ ≤ R_x, with labels (n,).
+    """Return the int64 sum (C, D) of C classes' clipped softmax gradients r·xᵀ over whitened records x (n, D).
 
-    `weights` (C, D) are public, in units of 2⁻¹⁶ per unit of x/R_x. r is the residual p − e_label of the softmax
-    p, scaled down to ‖p − e‖₂ ≤ `clip` (0 < clip ≤ √2) and in units of clip/2¹²; so one record adds at most
-    2¹²·R_x in L2 norm, and the sum is 2¹²·R_x/clip times the gradient of the cross-entropy.
-    Add/remove: that is the sensitivity. Replace-one: twice that (residuals can be opposite), not √2 times.
-    Raises BadInput for records, labels or weights that do not fit together, CapacityExceeded for weights or
-    numbers of records whose products or sums are not exact.
+    ‖x‖₂ ≤ R_x, labels are (n,). `weights` (C, D) are public, in units of 2⁻¹⁶ per unit of x/R_x. r is the residual p −
+    e_label of the softmax p, scaled down to ‖p − e‖₂ ≤ `clip` (0 < clip ≤ √2), and in units of clip/2¹²; so one record
+    adds at most 2¹²·R_x in L2 norm, and the sum is 2¹²·R_x/clip times the gradient of the cross-entropy. Add/remove:
+    that is the sensitivity. Replace-one: twice that (residuals can be opposite), not √2 times. Raises BadInput for
+    records, labels or weights that do not fit together, CapacityExceeded for weights or numbers of records whose
+    products or sums are not exact.
     """
     _check_arguments(records, labels, weights, clip)
     values, levels = records.values, records.levels
@@ -130,7 +130,7 @@ def softmax_gradient(records: Mapped, labels: Integers, weights: Integers, clip:
 
 
 def largest_score(weights: Integers, levels: int) -> int:
-    """Return a bound of any record's score at integer weights (C, D); scores are exact where it is below 2⁵³."""
+    """Return an upper bound on a record's score (logit) at integer weights (C, D); below 2⁵³ scores are exact."""
     longest = math.sqrt(float((weights.astype(np.float64) ** 2).sum(axis=1).max(initial=0.0)))
     return math.ceil(levels * longest * (1 + 1e-9))
 

@@ -1,4 +1,4 @@
-"""Simulation of baselines, which make no secure sum: on the same records and partition, with the same report."""
+"""Simulate baselines that make no secure sum, on the records and partition of a plan, with the same report."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ FEDERATED = (
 
 
 def is_baseline(method: str) -> bool:
-    """Return whether a method is `dp-sgd` or a baseline, by name or as FILE.py:NAME. Raises BadInput."""
+    """Return whether a method (a name, or FILE.py:NAME) is a baseline or `dp-sgd`. Raises BadInput."""
     return method == DP_SGD or baseline_named(method) is not None
 
 
 def run_baseline(features: Features, settings: SimulationSettings, clock: Clock) -> SimulationResult:
-    """Train the baseline that `settings` name; records are normalised as a plan with these settings would do it.
+    """Train and evaluate the baseline that `settings` name, on records normalised as in a plan with these settings.
 
     Raises BadInput for settings that ask for what a baseline does not have, and for a protection that it cannot have.
     """

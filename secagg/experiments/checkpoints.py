@@ -35,7 +35,7 @@ from secagg.wire import decode, encode
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state of a simulation between two rounds.
+    """The state of a simulation between two rounds, from which it can be resumed.
 
     `openings`: what opened each round so far, with its broadcast; where a broadcast tells all, the last alone. `states`
     are the members' own, `points`, `measured` and `seconds` what is known and was spent so far.
@@ -48,7 +48,7 @@ class Checkpoint:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
-        """Return what opens each round up to the one after `setup`. Raises BadInput if `setup` is of the last round."""
+        """Return the (opening, broadcast) pairs that start rounds up to the next. Raises BadInput after the last."""
         opening = opening_after(setup, result)
         if opening is None:
             raise BadInput(f"round {setup.number} opens no other")
@@ -56,7 +56,7 @@ class Checkpoint:
         return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
     def session_at(self, first: RoundSetup) -> RoundSetup:
-        """Return the setup of the next round to play, by applying the openings to `first`, the setup of round one.
+        """Return the setup of the next round to run, from `first`, the setup of round one, and the saved openings.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """
@@ -82,7 +82,7 @@ class CheckpointFolder:
             raise BadInput(f"cannot write to {folder} ({error.strerror})", remedy="give another --keep") from None
 
     def recall(self) -> Checkpoint:
-        """Return the checkpoint of the latest round that was written whole, or an empty one if there is none."""
+        """Return the latest checkpoint that was written completely, or an empty one if there is none."""
         for kept in sorted(self._rounds(), reverse=True):
             try:
                 content = recall_state(self._folder / str(kept), self._digest)
@@ -109,7 +109,7 @@ class CheckpointFolder:
                 shutil.rmtree(self._folder / str(before))
 
     def forget(self) -> None:
-        """Delete the folder, as the simulation has ended; the same command then begins anew."""
+        """Delete the checkpoints of a finished simulation, so that the same command starts again from round one."""
         shutil.rmtree(self._folder)
 
     def _rounds(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Compare every protection for one and the same plan: trust, bytes and seconds."""
+"""Compare all protections for one plan: who must be trusted, the bytes that a client uploads, and its seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_MEASURED = 12
 
 @dataclass(frozen=True)
 class ProtectionOffer:
-    """A protection that a plan could use, with a client's costs: `upload` bytes by receiver, and CPU `seconds` here.
+    """A protection for a plan, with a client's costs: `upload` bytes to each receiver, CPU `seconds` on this machine.
 
     Both are of the first of the `kinds` of sum that the plan has. `refused` says why the plan cannot have it; then the
     numbers are empty.
@@ -39,7 +39,7 @@ class ProtectionOffer:
     kinds: int = 1
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the offer as lines for people: a heading and a text each."""
+        """Yield the offer as (heading, text) pairs for display."""
         yield "trusted for it", self.trust
         yield "a client is", self.visits
         yield "who leaves", self.leaving
@@ -52,7 +52,7 @@ class ProtectionOffer:
 
 
 def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[ProtectionOffer]:
-    """Return the cost of each protection for the plan of `choices`; helpers that the roster lacks are made up."""
+    """Return each protection's trust and costs for the plan of `choices`; helpers that the roster lacks are made up."""
     return [_choice(each, data, roster, replace(choices, protection=each.name)) for each in PROTECTIONS.values()]
 
 

@@ -1,4 +1,4 @@
-"""Accuracy on records like each client's own, of adapted heads and of members' own models.
+"""Accuracy of adapted heads and of members' own models, on held-out records weighted like each client's own.
 
 The held-out records are weighted to a client's distribution, so that none has to be dealt to anybody.
 """
@@ -29,7 +29,7 @@ from secagg.session.outcome import personal_models
 
 @dataclass(frozen=True, eq=False)
 class LabelledInputs:
-    """A model's inputs (n, d), their labels (n,), and the (domain, class) cell of each record (n,)."""
+    """A model's inputs (n, d), their labels (n,), and the index of each record's (domain, class) pair (n,)."""
 
     inputs: NDArray[Any]
     labels: NDArray[np.int64]
@@ -54,7 +54,7 @@ class ClientDistributions:
 
     @classmethod
     def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> ClientDistributions | None:
-        """Return the records as inputs of heads on this grid or, if `prepared`, of models inside the encoder.
+        """Convert the records to inputs of heads on `grid` or, if `prepared`, of models that contain the encoder.
 
         None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
         """
@@ -104,7 +104,7 @@ class ClientAccuracy:
 
 @dataclass(frozen=True)
 class PersonalAccuracy:
-    """The accuracies of all clients' own models of one kind, and their mean."""
+    """The accuracies of one kind of personal model, client by client, and their mean."""
 
     model: str
     mean: float
@@ -118,7 +118,7 @@ def measure_personal(
     states: Mapping[int, bytes],
     rows: Mapping[int, NDArray[np.int64]],
 ) -> tuple[PersonalAccuracy, ...]:
-    """Measure each member's own model (in its private state) on held-out records distributed like its own records.
+    """Measure the accuracy of each member's personal model, from its private state, on held-out records like its own.
 
     A member is left out that has no held-out records like its own. Empty where there is nothing to measure.
     """
@@ -147,14 +147,14 @@ def measure_personal(
 
 @dataclass(frozen=True)
 class AdaptedClients:
-    """Mean accuracies before and after an adaptation (`how`), over the `clients` clients that could be measured.
+    """Mean accuracies before and after clients adapt the head to their own records in the way `how`.
 
-    `local_…` is what one expects on records distributed like the client's own: the accuracies on the held-out records
-    of each (domain,) class, weighted by the client's shares of these; no held-out record needs to be dealt to anybody.
-    `before`: by the head that came from the sum. `after`: by the adapted head. `only`: without a federation, by softmax
-    regression (L-BFGS to convergence) on the records that adaptation uses, then the same training, held by nothing.
-    `in_domain_…`: on held-out records of the domains that the client has; `out_of_domain_…`: of the others. None where
-    the data tell no domains apart, or no client lacks one.
+    Over the `clients` clients that could be measured. `local_…` is what one expects on records distributed like the
+    client's own: the accuracies on the held-out records of each (domain,) class, weighted by the client's shares of
+    these; no held-out record needs to be dealt to anybody. `before`: by the head that came from the sum. `after`: by
+    the adapted head. `only`: without a federation, by softmax regression (L-BFGS to convergence) on the records that
+    adaptation uses, then the same training, held by nothing. `in_domain_…`: on held-out records of the domains that the
+    client has; `out_of_domain_…`: of the others. None where the data tell no domains apart, or no client lacks one.
     """
 
     how: str
@@ -177,11 +177,11 @@ def adapt_clients(
     adaptation: Adaptation,
     progress: Callable[[int, int], None] | None = None,
 ) -> AdaptedClients:
-    """Adapt `head`, made by `method` on this grid, to each client's training records (given by rows), and measure.
+    """Adapt `head` to each client's training records, and return the mean accuracies before and after.
 
-    A client without a record of a class that the head knows, or without held-out records like its own, is left out.
-    `progress` takes (clients done, clients in all). Raises BadInput for data without held-out records, when no client
-    is left, and as `adapt` does.
+    `clients` holds each client's rows; `method` made the head, on this grid. A client without a record of a class that
+    the head knows, or without held-out records like its own, is left out. `progress` takes (clients done, clients in
+    all). Raises BadInput for data without held-out records, when no client is left, and as `adapt` does.
     """
     measurable = ClientDistributions.of(features, grid)
     if measurable is None:

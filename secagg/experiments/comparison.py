@@ -1,4 +1,4 @@
-"""`compare`: methods side by side over partitions and seeds, each under the chosen protection if it can have it.
+"""`compare`: simulate methods side by side over partitions and seeds, under the chosen protection where possible.
 
 Its tables have a row per method, a column per partition, the costs, and paired differences. A method that cannot run
 under the protection runs without, and every number of such a run is marked. Runs are kept and not repeated, as by
@@ -72,7 +72,7 @@ class Contender:
 
     @classmethod
     def read(cls, text: str) -> Contender:
-        """Read METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
+        """Parse METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
@@ -156,7 +156,7 @@ Place = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a comparison: the mean over `places` of an accuracy, on all records or on some domains."""
+    """A comparison's column: accuracy on all records or some domains, as a mean over partitions or left-out domains."""
 
     label: str
     places: tuple[Place, ...]
@@ -164,7 +164,7 @@ class Column:
     domain: str | None = None
 
     def value(self, result: RunResult) -> tuple[float, Interval | None] | None:
-        """Return the column's value in a run, with its interval if it has one; None where the run lacks it."""
+        """Return the column's accuracy in a run's result, with its interval if it has one; None if the run lacks it."""
         found = result["by_domain"]
         if self.domain is not None:
             own = found["domains"].get(self.domain) if found else None
@@ -174,7 +174,7 @@ class Column:
         return (found["in_domain"], None) if found and found["in_domain"] is not None else None
 
     def group(self, runs: Sequence[Run]) -> Group:
-        """Summarise those of a method's runs that belong to this column."""
+        """Return the mean accuracy over seeds, with its interval, of the runs that belong to this column."""
         return Group.of([run for run in runs if place_of(run) in self.places], self.value, len(self.places))
 
 
@@ -227,7 +227,7 @@ class _MethodRow(ResultRow):
 
 @dataclass(frozen=True)
 class Comparison(Results):
-    """All runs of a comparison in the order of its methods; `asked` is the protection that was asked for.
+    """All runs of a comparison in the order of its methods; `asked` is the protection that was requested.
 
     `inapplicable`: settings of secure sums that were asked for, and that its baselines do without. `notes`: its own and
     those of the runs, each once.
@@ -263,7 +263,7 @@ class Comparison(Results):
 
     @cached_property
     def rows(self) -> tuple[_MethodRow, ...]:
-        """A row for each method, in order; one whose runs were all refused has no accuracy."""
+        """A row for each method, ε and expansion, in order; it has no accuracy if all its runs were refused."""
         several = len({run.settings["expand"] for run in self.runs}) > 1
         rows = []
         for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
@@ -352,7 +352,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Pair:
-    """The differences between two rows, `row` − `first`, for each column of a comparison; None for too few seeds."""
+    """The accuracy differences `row` − `first` of two rows, for each column; None where they share too few seeds."""
 
     row: ResultRow
     first: ResultRow
@@ -365,12 +365,12 @@ class Pair:
 
 
 def place_of(run: Run) -> Place:
-    """Return a run's partition and left-out domain, which decide its column."""
+    """Return a run's partition and left-out domain, which decide its column in the table."""
     return run.settings["partition"], run.settings["leave_out"]
 
 
 def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
-    """Pair each row with the first row of the same ε and expansion, if they have two common seeds or more."""
+    """Pair each row with the first row of the same ε and feature expansion, if they share two seeds or more."""
     first: dict[tuple[Any, ...], ResultRow] = {}
     pairs = []
     for row in rows:
@@ -383,7 +383,7 @@ def pairs_of(rows: Sequence[ResultRow]) -> tuple[Pair, ...]:
 
 
 def paired_table(rows: Sequence[ResultRow], columns: Sequence[str]) -> ResultTable | None:
-    """Return a table with a row for each pair and the `columns` of the comparison; None without any pair."""
+    """Return a table of accuracy differences of paired rows, under the headings `columns`; None without any pair."""
     pairs = pairs_of(rows)
     if not pairs:
         return None

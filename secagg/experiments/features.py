@@ -1,4 +1,4 @@
-"""Feature vectors of an experiment's records, and a clock that measures the time of each of its parts."""
+"""Feature vectors of an experiment's records, and a clock that measures the seconds of the experiment's parts."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ class Features:
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> Features:
-        """Extract a data set's features, in the engine's processes if one is given, and choose the test part."""
+        """Extract a data set's features, in worker processes if an engine is given, and choose the test records."""
         features = map_of(dataset, settings.backbone, settings.expand, progress, engine)
         test = features.extract(dataset.test.inputs) if dataset.test is not None else None
         return cls(dataset, features, features.extract(dataset.train.inputs), test).cut(settings)
 
     def cut(self, settings: SimulationSettings) -> Features:
-        """Return the features with the test part that `validate` or `leave_out` asks for. Raises BadInput."""
+        """Return the features with test records chosen by the settings `validate` or `leave_out`. Raises BadInput."""
         if not settings.validate:
             return self.without(settings.leave_out)
         dataset, held = hold_out(self.dataset, settings.validate)
         return replace(self, dataset=dataset, train=self.train[~held], test=self.train[held])
 
     def without(self, left_out: str | None) -> Features:
-        """Return the features with the records of COLUMN=VALUE as test part; unchanged for None. Raises BadInput."""
+        """Return the features with the records where COLUMN=VALUE as test part; unchanged for None. Raises BadInput."""
         if left_out is None:
             return self
         left = LeftOut.read(left_out)
@@ -86,18 +86,18 @@ class Features:
         return replace(self, dataset=cut, train=self.train[~train], test=tested, left_out=left, others=others)
 
     def measure(self, measure: Measure, grid: Grid) -> Evaluation | None:
-        """Apply `measure` to the labelled held-out records; return None without such records."""
+        """Evaluate a model by calling `measure` on the labelled held-out records; return None without such records."""
         return self.measuring(grid)(measure)
 
     def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
-        """Return a function that applies a measure to the held-out records; their head inputs are computed once."""
+        """Return a function that works as `measure`, but computes the held-out records' head inputs only once."""
         if self.dataset.test is None or self.test is None:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
         return lambda measure: measure(*held_out) if len(held_out[1]) else None
 
     def training_fit(self, head: Artifact, grid: Grid) -> tuple[float, float, float]:
-        """Return a head's mean loss −log p in nats and accuracy on training records, and the most common class's share.
+        """Return a head's mean log loss in nats and accuracy on training records, and the most common class's share.
 
         Of at most JUDGED training records with a label, evenly spaced, since many files are sorted by class. The loss
         is NaN where scores are no numbers, or no record has a label.
@@ -123,7 +123,7 @@ class Features:
         return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
-        """Return the accuracy by value of the left-out column, else by domain; () for data without such columns."""
+        """Return `measure`'s accuracy for each domain, or value of the left-out column; () without such a column."""
         column = self.left_out.column if self.left_out is not None else DOMAIN
         groups = [(self.dataset.test, self.test, self.left_out is not None), (*(self.others or (None, None)), False)]
         found = []
@@ -142,7 +142,7 @@ class Features:
 def map_of(
     dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None, engine: Engine | None = None
 ) -> FeatureMap:
-    """Return a data set's feature map; by default an image's pixels, or other values as they are. Raises BadInput."""
+    """Build a data set's feature map, a backbone (default: raw pixels or values) and an expansion. Raises BadInput."""
     spec = backbone or ("pixels" if dataset.kind == "images" else "features")
     opened = open_backbone(spec, dataset.train.inputs.shape[1:], progress=progress, engine=engine)
     return FeatureMap(opened, Expansion(expand) if expand else None)
@@ -157,7 +157,7 @@ def _inputs(
 
 
 class Clock:
-    """A clock that adds up the seconds of an experiment's parts (laps), by name."""
+    """A stopwatch that adds up the seconds of an experiment's named parts (laps)."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}

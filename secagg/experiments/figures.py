@@ -59,7 +59,7 @@ CM = 1 / 2.54
 
 @dataclass(frozen=True)
 class Scale:
-    """The label of an axis of values, and the factor by which the values are multiplied."""
+    """A figure's axis of values: its label, and the factor by which the values are multiplied."""
 
     label: str
     factor: float = 1.0
@@ -75,7 +75,7 @@ def plot_accuracy(
     bounds: Mapping[str, Mapping[float, float]] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Draw the accuracy of each series with its intervals, and write it to `paths`, whose suffixes say the format.
+    """Plot each series' accuracy with intervals, and save the figure to `paths`, whose suffixes decide the format.
 
     Against ε on a logarithmic axis, the values at ε = ∞ as dashed lines; a sweep without finite ε has one row per
     series instead. `scale` says what the values are. `bounds` are up to two black lines against finite ε, by name.
@@ -104,7 +104,7 @@ def plot_accuracy(
 def plot_groups(
     rows: Sequence[ResultRow], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]
 ) -> None:
-    """Draw every method's accuracy with its interval, in groups: one for each index in `columns`, with its label.
+    """Plot every method's accuracy with its interval, grouped by column; `columns` maps column indices to labels.
 
     A hollow mark made no secure sum; `notes` stand below.
     """
@@ -134,7 +134,7 @@ def plot_groups(
 
 
 def write_curves(runs: Sequence[Run], folder: Path) -> bool:
-    """Write curves.csv, curves.png and curves.svg into a folder; or return False if no run has measured rounds."""
+    """Write accuracy by round to curves.csv, curves.png and curves.svg; return False if no run has measured rounds."""
     curves = curves_of(runs)
     if not any(curve.measured for curve in curves):
         return False
@@ -151,7 +151,7 @@ def write_curves(runs: Sequence[Run], folder: Path) -> bool:
 
 
 def plot_curves(curves: Sequence[_RoundCurve], paths: Sequence[Path]) -> None:
-    """Draw accuracy against rounds and, where ε is finite, against the ε spent so far; bands are intervals."""
+    """Plot accuracy against rounds and, where ε is finite, against the ε spent so far, with intervals as bands."""
     has_noise = any(point.epsilon_spent is not None for curve in curves for point in curve.points)
     labels = [f"{curve.label} (no protection)" if curve.unprotected else curve.label for curve in curves]
     columns = 2 if all(len(label) <= SHORT for label in labels) else 1
@@ -187,7 +187,7 @@ def _figure(height: float, paths: Sequence[Path], runs: Sequence[Run], notes: Se
 
 
 def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequence[str] = ()) -> None:
-    """Write a figure into files, whose suffixes say the format; the bytes are the same each time.
+    """Save a figure, always as the same bytes, to files whose suffixes decide the format.
 
     Above noise that can be drawn again it says that nobody is protected; `notes` stand below.
     """
@@ -206,7 +206,7 @@ def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequen
 def looks_of(
     labels: Sequence[str], unprotected: Sequence[bool], epsilons: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
-    """Return colour, marker and line for each row: by its label, paler at a smaller ε, hollow without a secure sum."""
+    """Return colour, marker and line style for each row: by label, paler at smaller ε, hollow without a secure sum."""
     names, strengths = list(dict.fromkeys(labels)), sorted(set(epsilons), reverse=True)
     looks = []
     for number, (label, bare) in enumerate(zip(labels, unprotected, strict=True)):
@@ -336,7 +336,7 @@ class _RoundCurve:
 
 
 def curves_of(runs: Sequence[Run]) -> tuple[_RoundCurve, ...]:
-    """Return the curves of all runs with rounds, for each combination of settings, in the order of the runs."""
+    """Return the curves of accuracy by round, for each combination of settings, in the order of the runs."""
     with_rounds = [run for run in runs if run.result and run.result["rounds"]]
     groups = grouped(with_rounds, lambda run: run.settings_without("seed"))
     names = varying([group[0].settings_without("seed") for group in groups])

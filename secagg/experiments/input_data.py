@@ -1,4 +1,4 @@
-"""Input data of simulations, sweeps and comparisons: data sets, paths or arrays, with each record's client."""
+"""Input data of simulations, sweeps and comparisons: data sets, paths or arrays, with the client of each record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAYS = ("features", "labels", "test_features", "test_labels")
 
 
 def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
-    """Return the data set given as such, by name or path (`open_dataset`), or as four arrays (`dataset_of`).
+    """Return a data set from a `Dataset`, a name or path (`open_dataset`), or four arrays (`dataset_of`).
 
     Where the grid has a finite ε a bad record is no reason to refuse yet. Raises BadInput, naming `dataset`, for
     anything else, for arrays without held-out ones as well.
@@ -49,7 +49,7 @@ def open_simulated(
     image_size: int | None,
     test: str | None = None,
 ) -> Dataset:
-    """Open the data of simulations; bad records are refused only if `epsilon`, the smallest ε, is infinite."""
+    """Open a data set to simulate with; bad records are refused only if `epsilon`, the smallest ε, is infinite."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}
@@ -88,7 +88,7 @@ def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:
 
 
 def ids_of(clients: Any, records: int) -> NDArray[np.str_] | None:
-    """Return each record's client (n,) as text that sorts as the ids do; None where `clients` holds no ids.
+    """Return each record's client (n,) as text in the ids' sort order; None if `clients` does not assign records.
 
     Raises BadInput, naming `clients`, for another number of ids, and for rows that leave a record out or give it twice.
     """

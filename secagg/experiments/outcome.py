@@ -29,7 +29,7 @@ from secagg.session.outcome import HEAD_FILE, metadata_of
 
 
 def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
-    """Return a text: how many clients are in the last sum, and how many were asked for a vector."""
+    """Describe in words how many of the clients that were asked for a vector are in the last sum."""
     asked = cohort or clients
     gone = f"{asked - members} vanished before their vectors counted"
     words = f"{members} of {asked} ({'all' if members == asked else gone})"
@@ -38,7 +38,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Federated:
-    """Results that a baseline lacks: the last session, its sum, and the bytes that each client sent in all rounds."""
+    """Results that a baseline lacks: the last round's setup, its sum, and the most bytes a client sent in all."""
 
     setup: RoundSetup
     result: SumResult
@@ -46,7 +46,7 @@ class Federated:
 
     @property
     def classes_left_out(self) -> list[str]:
-        """The names of classes that did not pass the plan's class gate, each with its domain if the plan has any."""
+        """The names of the classes that the plan's gate left out for too few clients, each with its domain, if any."""
         classes, last = self.setup.plan.classes, self.setup.round
         if not isinstance(last, GatedRound):
             return []
@@ -58,17 +58,17 @@ class Federated:
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """The result of one run; `to_json` has the keys of the command line's JSON. `federated` is None for a baseline.
+    """The result of one simulation, with accuracy, costs and notes; `federated` is None for a baseline.
 
-    `head` is None for a baseline that has not one linear head; `baseline_bytes`: most that one client of it sends, and
-    `leaves`: what that is, in words. `metrics`: of the head on the held-out records; None where a baseline has not one
-    head, or nothing is held out. `by_domain`: the accuracies on each domain's held-out records, where the data tell
-    domains apart. `client_seconds`: CPU seconds of one client, the mean, for its statistics and its messages;
-    `server_seconds`: those of everybody who handles uploads or opens the sum, with the making of the head. Neither
-    counts the extraction of features or the training of which `adapted` tells. `personal`: what the members' own models
-    are worth, where the method leaves them any. `bad_records` of the training records count as zero, `bad_held_out` of
-    the held-out ones are not scored. `diverged`: training ended worse than a guess that knows nothing. `rounds` reports
-    of every K-th and of the last, where a plan has several.
+    `to_json` has the keys of the command line's JSON. `head` is None for a baseline that has not one linear head;
+    `baseline_bytes`: most that one client of it sends, and `leaves`: what that is, in words. `metrics`: of the head on
+    the held-out records; None where a baseline has not one head, or nothing is held out. `by_domain`: the accuracies on
+    each domain's held-out records, where the data tell domains apart. `client_seconds`: CPU seconds of one client, the
+    mean, for its statistics and its messages; `server_seconds`: those of everybody who handles uploads or opens the
+    sum, with the making of the head. Neither counts the extraction of features or the training of which `adapted`
+    tells. `personal`: what the members' own models are worth, where the method leaves them any. `bad_records` of the
+    training records count as zero, `bad_held_out` of the held-out ones are not scored. `diverged`: training ended worse
+    than a guess that knows nothing. `rounds` reports of every K-th and of the last, where a plan has several.
     """
 
     settings: SimulationSettings
@@ -107,7 +107,7 @@ class SimulationResult:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def to_frame(self) -> Any:
-        """Return a `pandas.DataFrame` of one row: `to_json` without lists; measures and seconds as named columns."""
+        """Return a one-row `pandas.DataFrame` of `to_json` without lists, with metrics and seconds as named columns."""
         return frame_of([flat(self.to_json())])
 
     def _repr_html_(self) -> str:
@@ -146,7 +146,7 @@ class SimulationResult:
         return out
 
     def to_json(self) -> RunResult:
-        """Return plain values for a JSON file; null where a baseline has no value."""
+        """Return the result as plain values for a JSON file; null where a baseline has no value."""
         s, head, test, reference = self.settings, self.head, self.evaluation, self.reference
         content = {
             "method": s.method,

@@ -43,7 +43,7 @@ def identity_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
 
 
 def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]:
-    """Return the settings, and the digests of the data and of the plug-ins' code that they name. Raises BadInput."""
+    """Return a run's settings, with digests of its data and of the files and plug-ins they name. Raises BadInput."""
     named = map(Path, (*programs_in(settings["backbone"] or ""), *files_in(settings["parameters"])))
     planned = methods.planned_method(settings["method"])
     return {
@@ -55,7 +55,7 @@ def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
 
 
 def data_sha256(dataset: Dataset) -> str:
-    """Return the digest of a data set: its name, classes, parts and all records."""
+    """Return the SHA-256 (hex) over a data set: name, kind, classes, norm bound, records, and each file's indices."""
     digest = hashlib.sha256(repr((dataset.name, dataset.kind, dataset.classes, dataset.bound)).encode())
     arrays: list[NDArray[Any]] = [rows for _, rows in dataset.parts or ()]
     for records in filter(None, (dataset.train, dataset.test)):
@@ -67,7 +67,7 @@ def data_sha256(dataset: Dataset) -> str:
 
 
 def sources_sha256(*folders: Path) -> str:
-    """Return the SHA-256 (hex) over all Python files of the packages' folders: relative path and content of each."""
+    """Return the SHA-256 (hex) over all Python files in these folders: relative path and content of each."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*.py")):

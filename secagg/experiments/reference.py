@@ -1,4 +1,4 @@
-"""Reference result of a simulation: the same method without noise, over pooled records where that means something."""
+"""Reference results of simulations: the same method without noise, on pooled records where the method allows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from secagg.wire import encode
 
 
 def is_own_reference(setup: RoundSetup, members: tuple[int, ...]) -> bool:
-    """Return whether a result is already the reference: a sum of all clients, without noise or left-out classes."""
+    """Return whether a result needs no separate reference: it sums all clients, without noise or left-out classes."""
     everybody = members == tuple(setup.context.clients)
     plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
     return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.facts.sums))
@@ -60,11 +60,11 @@ def pooled_result(
     randomness: RandomSource | None = None,
     progress: Progress | None = None,
 ) -> SumResult:
-    """Return the last round's result over all members' records, pooled where `is_pooled`, without a class gate.
+    """Compute the reference: the last round's result over all members' records, without noise or class gate.
 
-    Public randomness comes from the sums alone, so that it is the same whatever plan asks. `randomness` is the members'
-    own, by default the operating system's. Cohorts are those of `setup`, a round's. `progress` takes (rounds done,
-    rounds in all).
+    Records are pooled where `is_pooled`. Public randomness comes from the sums alone, so that it is the same whatever
+    plan asks. `randomness` is the members' own, by default the operating system's. Cohorts are those of `setup`, a
+    round's. `progress` takes (rounds done, rounds in all).
     """
     source = randomness or OperatingSystem()
     first = RoundSetup.of(_without_noise(setup), setup.roster).seeded(setup.seed)
@@ -103,13 +103,13 @@ _known: dict[tuple[str, str], Evaluation | None] = {}
 
 @dataclass(frozen=True)
 class References:
-    """The reference accuracies of runs over one data set; processes share them in `folder`, if there is one."""
+    """A cache of reference accuracies for runs over one data set; processes share it in `folder`, if one is given."""
 
     data_sha256: str
     folder: Path | None
 
     def recall(self, key: str, compute: Callable[[], Evaluation | None]) -> Evaluation | None:
-        """Return the accuracy of a key, computing it once; other processes that ask meanwhile wait for the result."""
+        """Return the accuracy for a key, computing it once; other processes that ask meanwhile wait for the result."""
         place = self.data_sha256, key
         if place not in _known:
             _known[place] = compute() if self.folder is None else _shared(self.folder / f"{key}.json", compute)

@@ -113,7 +113,7 @@ class RunResult(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a grid of settings, or its refusal.
+    """One simulation of a grid of settings: its settings, and its result or the reason why it was refused.
 
     `settings`: the fields of SimulationSettings by name, seed included. `result` is None where the run was refused for
     the reason `refusal`. `unprotected`: why the protection that was asked for was refused, where these settings are the
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def why_bare(self) -> str | None:
-        """The reason why a run lacked the protection that was asked for; None if it did not lack it."""
+        """The reason why a run did not have the requested protection; None if it had it."""
         asked = self.unprotected is not None or self.settings["protection"] != UNPROTECTED
         if self.result is None or not asked or self.result["protection"] != UNPROTECTED:
             return None
@@ -151,7 +151,7 @@ def accuracy_of(result: RunResult) -> tuple[float, Interval | None] | None:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in seed (and place, for a mean over places), with their mean accuracy and its 95 % interval.
+    """Runs that differ only in seed (or also in partition or left-out domain), with mean accuracy and 95 % interval.
 
     `by_seed`: the accuracy of each seed that gave one. Several seeds: Student's t interval of the mean, cut to [0, 1];
     it covers what the seeds move and the noise, not the choice of the test records. One seed: the Clopper–Pearson
@@ -164,7 +164,7 @@ class Group:
 
     @classmethod
     def of(cls, runs: Sequence[Run], value: Value = accuracy_of, places: int = 1) -> Group:
-        """Summarise one value of the runs' results; seeds with fewer than `places` values do not count."""
+        """Average one value of the runs' results over seeds; a seed with fewer than `places` values does not count."""
         found: dict[int, list[tuple[float, Interval | None]]] = {}
         for run in runs:
             if run.result and (one := value(run.result)) is not None:
@@ -205,7 +205,7 @@ class Group:
 
     @property
     def unprotected(self) -> tuple[str, ...]:
-        """The reasons why runs had no protection although one was asked for, each once; () without an accuracy."""
+        """The distinct reasons why runs lacked the requested protection; () if the group has no accuracy."""
         return tuple(dict.fromkeys(filter(None, (run.why_bare for run in self.runs)))) if self.by_seed else ()
 
     @property
@@ -232,7 +232,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ResultRow:
-    """Runs that share `settings`, with one group for each column of a table or each ε of a figure."""
+    """A row of results: runs that share `settings`, in a group for each column of a table or each ε of a figure."""
 
     label: str
     settings: Mapping[str, Any]
@@ -245,7 +245,7 @@ class ResultRow:
         return any(result["protection"] == UNPROTECTED for result in results_of(self.runs))
 
     def label_with_epsilon(self, several: bool) -> str:
-        """Return the label, with the ε added if there are `several`."""
+        """Return the row's label, with its ε appended if `several` values of ε are compared."""
         return self.label + (f", ε {self.settings['epsilon']:g}" if several else "")
 
 
@@ -266,7 +266,7 @@ def grouped(runs: Sequence[Run], key: Callable[[Run], object]) -> list[list[Run]
 
 
 def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow, ...]:
-    """Return a row for each series (runs that differ in ε and seed alone), with a cell for each ε, ascending.
+    """Return a row for each series (runs that differ in ε and seed alone), with a group of runs for each ε, ascending.
 
     With `refused` also series and ε of which every run was refused.
     """
@@ -283,7 +283,7 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow,
 
 
 def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
-    """Return the refinement rounds that noisy runs had, of those series that had no refinement at ε = ∞."""
+    """Return the numbers of refinement rounds that noisy runs had, in series that had no refinement at ε = ∞."""
     found = set()
     for each in series:
         if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):
@@ -292,12 +292,12 @@ def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
 
 
 def results_of(runs: Sequence[Run]) -> list[RunResult]:
-    """Return the results of the runs that have one."""
+    """Return the results of the runs that were not refused."""
     return [run.result for run in runs if run.result]
 
 
 def listed(runs: Sequence[Run], name: Literal["notes", "not_private"]) -> list[str]:
-    """Return the texts in the list `name` of all runs' results, each once, in order."""
+    """Return the distinct texts in the list `name` (such as the notes) of all runs' results, in order."""
     return list(dict.fromkeys(text for result in results_of(runs) for text in result[name]))
 
 

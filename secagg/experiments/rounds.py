@@ -52,7 +52,7 @@ Watcher = Callable[[int, int, RoundReport | None], None]
 
 
 class RoundLog:
-    """A log of reports (`points`) on every `every`-th round (None: on about `POINTS` rounds) and on the last."""
+    """A log of round reports (`points`), on every `every`-th round (None: on about `POINTS` rounds) and on the last."""
 
     def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
@@ -67,7 +67,7 @@ class RoundLog:
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
     ) -> None:
-        """Record the end of a round; `sent` are each client's bytes so far; `personal` measures members' own models."""
+        """Log an ended round if due; `sent` are each client's bytes so far, `personal` measures members' own models."""
         if setup.is_last or setup.number % self._every == 0:
             model = model_after(result)
             measured = self._measure(model.evaluate) if model is not None else None
@@ -80,7 +80,7 @@ class RoundLog:
 
 
 def model_after(result: SumResult) -> Artifact | None:
-    """Return a round's artifact or model in training if it predicts, else None. Raises BadInput for infinite values."""
+    """Return a round's model, final or in training, if it predicts, else None. Raises BadInput for infinite values."""
     model = result.artifact
     if model is None and isinstance(result.following, TrainingRound):
         model = result.following.model

@@ -1,4 +1,4 @@
-"""Reproducible noise for papers: the only place in the package that uses the token of `secagg.unsafe_for_tests`.
+"""Seeded, reproducible noise for papers: no other module of the package uses `secagg.unsafe_for_tests.TOKEN`.
 
 Whoever knows the seed takes the noise off again, so that what was released under it protects nobody.
 """
@@ -26,7 +26,7 @@ class Randomness:
     seed: int
 
     def source(self, purpose: str, *numbers: int) -> RandomSource:
-        """Return a random stream for one purpose; the same seeds, purpose and numbers give the same bytes."""
+        """Return a random source for one purpose; if seeded, equal seeds, purpose and `numbers` give the same bytes."""
         if self.noise_seed is None:
             return OperatingSystem()
         from secagg.unsafe_for_tests import TOKEN

@@ -1,4 +1,4 @@
-"""Run one session in memory, under any protection, with the real state machines and every message as bytes.
+"""Run one secure sum in memory, under any protection, with the real state machines and encoded messages.
 
 Sockets, disks and the signed frames around messages are missing; the protection decides which message comes when.
 """
@@ -32,7 +32,7 @@ MOST_HELD = 64 << 20
 
 @dataclass
 class SessionCost:
-    """The cost of a session: CPU seconds per client, summed over its steps, and the bytes that it sent.
+    """The cost of a secure sum: each client's CPU seconds, over all steps, and the bytes that it sent.
 
     `server_seconds` are elapsed ones of the server and of all helpers, by what was collected or said.
     """
@@ -42,7 +42,7 @@ class SessionCost:
     server_seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: SessionCost) -> None:
-        """Add the cost of another session to this one."""
+        """Add the cost of another secure sum to this one."""
         for name, more in vars(other).items():
             own = getattr(self, name)
             for key, value in more.items():
@@ -72,7 +72,7 @@ class _SessionResult:
 
 @dataclass(eq=False)
 class InMemorySession:
-    """A session of all parties in memory, played to its end (`run`) or step by step.
+    """One secure sum with all its parties in memory, run to its end (`run`) or step by step.
 
     `parties` are the clients, the helpers and, where it signs, the server, by roster index. A client in
     `dropouts` vanishes at that step of its protection (`Protection.steps`). `noise` draws what one party that opens the
@@ -97,7 +97,7 @@ class InMemorySession:
         self._shown: tuple[Any, bytes] = (None, b"")
 
     def run(self) -> _SessionResult:
-        """Play the session to its end. Raises SessionAborted when too few clients are left, or nothing may be opened.
+        """Run the protocol to its end. Raises SessionAborted if too few clients are left, or nothing may be opened.
 
         What is uploaded waits in files where it is much, as at a server: memory is that of a few vectors. What several
         parties compute of the same is computed once, and counts for each of them.
@@ -119,7 +119,7 @@ class InMemorySession:
                 self._act(index, partial(script.begin, self.context, me))
 
     def play(self) -> None:
-        """Play from the current step until the sum can be opened."""
+        """Run the protocol from the current step until the sum can be opened."""
         while isinstance(self.server, ServerState):
             self.hear()
             self.close()
@@ -146,7 +146,7 @@ class InMemorySession:
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
-        """Close the server's step; where the server must declare the sum, add up the uploads."""
+        """Close the server's step; if it must then sign the sum for the party that opens it, add up the uploads."""
         with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):
@@ -156,7 +156,7 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Deliver the server's messages to clients, then to helpers, which then stop collecting."""
+        """Deliver the server's messages to clients, then to helpers, which then stop collecting uploads."""
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             state = self.states.get(index)
@@ -256,7 +256,7 @@ def run_session(
     dropouts: Mapping[int, str],
     noise: RandomSource | None = None,
 ) -> _SessionResult:
-    """Run a session and return the sum of the clients that stay; `dropouts` says which client leaves at which step.
+    """Run a secure sum over the clients that stay; `dropouts` maps each other client to the step at which it leaves.
 
     The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
     of all parties by their index in the roster. Raises SessionAborted when too few are left.

@@ -124,7 +124,7 @@ class SimulationSettings(Choices):
         return usual_colluders(clients) if self.colluders is None else self.colluders
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
-        """Raise BadInput where more than `most` clients are to drop out, which a sum of `clients` does not survive."""
+        """Raise BadInput if more clients are set to drop out than `most`, the number a sum of `clients` survives."""
         if self.dropouts > most:
             colluders = self.colluders_of(clients)
             problem = f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude"
@@ -142,17 +142,17 @@ class SimulationSettings(Choices):
 
     @property
     def randomness(self) -> Randomness:
-        """The source of noise, identities and local training."""
+        """The source of random numbers for noise, identities and local training."""
         return Randomness(self.noise_seed, self.seed)
 
     @property
     def has_known_noise(self) -> bool:
-        """Whether there is noise that anyone who knows the seed can remove."""
+        """Whether the results have noise that anyone who knows its seed can remove."""
         return self.noise_seed is not None and math.isfinite(self.epsilon)
 
     @property
     def adaptation(self) -> Adaptation | None:
-        """The training after the sum that `adapt` asks for, or None. Raises BadInput when it cannot be read."""
+        """Each client's training after the sum, parsed from `adapt`; None if that is empty. Raises BadInput."""
         return Adaptation.read(self.adapt) if self.adapt else None
 
     def _check_numbers(self) -> None:
@@ -186,7 +186,7 @@ class SimulationSettings(Choices):
         return 0 if self.adapt else AUTO  # a head to be adapted is not refined
 
     def plan_choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
-        """Return the choices that define a plan: these settings, and the arguments for what they leave open."""
+        """Return the choices that define a plan: these settings, with the arguments for the values they leave open."""
         shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
         decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
         method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}
@@ -197,9 +197,10 @@ kind_of = partial(kind_in, SimulationSettings)
 
 
 def as_setting(name: str, value: Any) -> Any:
-    """Return a value as the command line would pass it for the setting `name`: choices as text, Python's numbers.
+    """Convert a value to the type of the setting `name`, as the command line would pass it.
 
-    Raises BadInput, naming the setting, for a value of another type and a name that is no setting.
+    Choices become text, and numbers those of Python. Raises BadInput, naming the setting, for a value of another type
+    and a name that is no setting.
     """
     kind, optional = kind_of(name)
     if value is None and optional:

@@ -32,7 +32,7 @@ from secagg.session import RoundSetup
 
 
 def split(dataset: Dataset, settings: SimulationSettings) -> tuple[NDArray[np.int64], ...]:
-    """Return each client's training rows. Raises BadInput for a number of clients that the data do not have."""
+    """Return the indices of each client's training records. Raises BadInput if the data do not have so many clients."""
     train, clients = dataset.train, settings.clients
     if dataset.parts is not None:
         if clients not in (None, len(dataset.parts)):
@@ -49,7 +49,7 @@ FEWEST_STEPS = 1 << 8
 
 @dataclass(frozen=True, eq=False)
 class SimulatedFederation:
-    """A simulated plan and its parties: throw-away keys and records by client, and `rows`, their places in the data.
+    """A simulated plan and its parties: throw-away keys, and each client's records with their indices `rows`.
 
     Cohorts are drawn by the settings' seed, so that runs can be compared; `setup` is the first round's.
     `dropouts` says who drops out of the first sum, and at which step.

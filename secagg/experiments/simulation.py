@@ -97,7 +97,7 @@ def simulate_features(
     references: References | None = None,
     kept: CheckpointFolder | None = None,
 ) -> SimulationResult:
-    """Simulate as `simulate_dataset` does, over features extracted before; `references` may be shared between runs."""
+    """Simulate a plan or a baseline over features extracted before; runs over the same data may share `references`."""
     refuse_records(features.dataset, settings)
     federate = partial(_federate, callbacks=callbacks, references=references, kept=kept)
     run = run_baseline if is_baseline(settings.method) else federate
@@ -208,7 +208,7 @@ def simulate(
     classes: Sequence[str] | None = None,
     **settings: Any,
 ) -> SimulationResult:
-    """Simulate a federation over feature vectors (n, d) with labels (n,): numbers in 0…C−1 or names (see `dataset_of`).
+    """Simulate a federation over feature vectors (n, d) with labels (n,), class numbers or names (see `dataset_of`).
 
     `features` may also be a data set (`open_dataset`), which brings the other arrays. Keyword arguments are the fields
     of `SimulationSettings`, with the command line's names and defaults; `clients` may also be an id for each record, or
@@ -243,7 +243,7 @@ simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """One round as it was played: each client's vector, its cost, the result, and each client's new private state."""
+    """One simulated round: each client's vector and next private state, the result, and what it cost."""
 
     setup: RoundSetup
     vectors: Mapping[int, Integers] = field(repr=False)
@@ -259,10 +259,11 @@ def play_rounds(
     lap: Callable[[str], None] = lambda name: None,
     checkpoint: Checkpoint | None = None,
 ) -> Iterator[PlayedRound]:
-    """Play every round of the plan; a client that drops out stays away. `lap` is called with the name of each phase.
+    """Simulate every round of the plan and yield each; a client that drops out stays away.
 
-    With cohorts only those that are drawn contribute. `prepare` makes a member's vector from its records, its index
-    and its state after the round before. Rounds before the `checkpoint` are not played again.
+    `lap` is called with the name of each phase. With cohorts only those that are drawn contribute. `prepare` makes a
+    member's vector from its records, its index and its state after the round before. Rounds before the `checkpoint` are
+    not played again.
     """
     rounds: Rounds[SumResult] = Rounds(federation.setup)
     states = dict.fromkeys(federation.members, b"")

@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shard:
-    """Every `of`-th run from number `index` on (1 ≤ index ≤ of): the work of one job of a job array."""
+    """One job's part of the runs in a job array: every `of`-th run from number `index` on (1 ≤ index ≤ of)."""
 
     index: int
     of: int
 
     @classmethod
     def read(cls, text: str) -> Shard:
-        """Read a shard written as I/N. Raises BadInput."""
+        """Parse a shard written as I/N, such as 2/16. Raises BadInput."""
         found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
             raise BadInput(f"there is no shard {text!r}", remedy="give I/N with 1 ≤ I ≤ N, 2/16 say")
@@ -58,7 +58,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """Options of running a sweep: the engine, the shard if there is one, and the callback for progress.
+    """Options for running a sweep: the engine of worker processes, the shard if any, and the progress callback.
 
     With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
@@ -79,7 +79,7 @@ class Execution:
         shard: str | None = None,
         collect: bool = False,
     ) -> Execution:
-        """Read the arguments that `sweep` and `compare` share. Raises BadInput."""
+        """Build the options from the arguments that `sweep` and `compare` share. Raises BadInput."""
         if shard is not None and collect:
             raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
@@ -88,7 +88,7 @@ class Execution:
         return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
 
     def choose(self, runs: Sequence[T]) -> Sequence[T]:
-        """Return those of all `runs` that this execution has to make or collect."""
+        """Select from all `runs` those to make or collect: the shard's, or all without a shard."""
         return self.shard.choose(runs) if self.shard is not None else runs
 
 
@@ -115,7 +115,7 @@ class Ran:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the result: how many runs were found finished, and the notes of the runs' reports, each once."""
+        """Notes on the runs: how many were reused from an earlier start, and each distinct note of their results."""
         said = f"{self.kept} of {len(results_of(self.runs))} runs were taken over"
         said += f"; {self.again} of other code or versions had to run again" if self.again else ""
         return (*([said] if self.kept or self.again else []), *listed(self.runs, "notes"))
@@ -151,7 +151,7 @@ class SweepResult(Results):
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """A line for each refused combination of settings (ε and seed apart) and reason."""
+        """A line for each combination of settings (ε and seed apart) that was refused, with the reason."""
         names = [name for name in varying([run.settings for run in self.runs]) if name not in ("epsilon", "seed")]
         refused: dict[tuple[str, str], dict[str, None]] = {}
         for run in self.runs:
@@ -214,7 +214,7 @@ def sweep(
 
 
 def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, execution: Execution) -> Ran:
-    """Return a run for each of the settings, in order, taking finished ones from `out`. Raises as `sweep` does.
+    """Simulate each of the settings, in order, reusing finished runs from the folder `out`. Raises as `sweep` does.
 
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.

@@ -110,24 +110,24 @@ class ResultTable:
 
 
 class Marks:
-    """The numbered notes of a table; equal texts have one number."""
+    """The numbered notes of a table; equal notes share one number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def of(self, *texts: str) -> str:
-        """Return the marks (superscript numbers) of some notes, in ascending order."""
+        """Return the superscript numbers of the given notes, in ascending order; a new note gets the next number."""
         numbers = [self._numbers.setdefault(text, len(self._numbers) + 1) for text in texts]
         return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
 
     def of_cell(self, cell: Group, *reasons: str) -> str:
-        """Return a cell's marks: for `reasons`, for the refusals of its runs, and for diverged training."""
+        """Return the superscripts of a table cell's notes: `reasons`, its runs' refusals, and diverged training."""
         refused = (f"Refused: {reason}." for reason in cell.refusals)
         return self.of(*reasons, *refused, *([DIVERGED] if cell.diverged else []))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The notes' texts, each behind its number."""
+        """The texts of the notes, each preceded by its number."""
         return tuple(f"{self.of(text)} {text}" for text in self._numbers)
 
 
@@ -145,7 +145,7 @@ class Results(ABC):
 
     @abstractmethod
     def plot(self, paths: Sequence[Path]) -> None:
-        """Draw the accuracies into files, whose suffixes say the format."""
+        """Plot the accuracies into files whose suffixes decide the format."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Results(ABC):
 
 
 def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
-    """Return a table of accuracies in per cent, a row per series and a column per ε; a refused run is a marked dash."""
+    """Return a table of accuracies (%), by series (rows) and ε (columns); refused runs are dashes with notes."""
     series = summarise(runs, refused=True)
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs})
     marks = Marks()
@@ -197,7 +197,7 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
 def measures_table(
     dataset: str, second: str, groups: Sequence[tuple[str, str, Sequence[Run]]], notes: Sequence[str] = ()
 ) -> ResultTable | None:
-    """Return a table of measures other than accuracy with a row for each group, named by the group's two texts.
+    """Return a table of metrics other than accuracy; `groups` holds each row's first two cells and its runs.
 
     A mean over the runs, one for each seed, as in the table of accuracies; `second` heads the second column and
     `notes` stand below. None where nothing but accuracy was measured.
@@ -214,7 +214,7 @@ def measures_table(
 
 
 def by_epsilon(label: str, runs: Sequence[Run]) -> list[tuple[str, str, list[Run]]]:
-    """Split a series' runs by ascending ε: (label, ε as text, runs) for each row of `measures_table`."""
+    """Group a series' runs by ascending ε; return (label, ε as text, runs) for each row of `measures_table`."""
     epsilons = sorted({float(run.settings["epsilon"]) for run in runs if run.result})
     return [
         (label, _epsilon(each), [run for run in runs if float(run.settings["epsilon"]) == each]) for each in epsilons
@@ -277,12 +277,12 @@ def caption(dataset: str, runs: Sequence[Run], rows: Sequence[ResultRow]) -> str
 
 
 def format_cell(cell: Group) -> str:
-    """Return the mean accuracy of a cell with its interval as text; a dash if there is none."""
+    """Return a group's mean accuracy with its interval as text for a table; a dash if there is none."""
     return DASH if cell.accuracy is None else shown_accuracy(cell.accuracy, cell.interval, cell.seeds, cell.refused)
 
 
 def shown_accuracy(accuracy: float, interval: Interval | None, seeds: int, refused: int) -> str:
-    """Return an accuracy in per cent with its interval: ± half the width for several seeds, the bounds for one.
+    """Format an accuracy in per cent with its interval: ± half the width for several seeds, the bounds for one.
 
     Where no seed moved anything there is no half-width: 0.00 would read as certainty.
     """
@@ -308,7 +308,7 @@ def rows_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def csv_of(runs: Sequence[Run]) -> str:
-    """Return `rows_of` as CSV text."""
+    """Return each run's settings and result (`rows_of`) as CSV text."""
     rows = rows_of(runs)
     names = dict.fromkeys(name for row in rows for name in row if name != "refused")
     text = io.StringIO()
@@ -319,7 +319,7 @@ def csv_of(runs: Sequence[Run]) -> str:
 
 
 def flat(result: RunResult) -> dict[str, Any]:
-    """Return a result without its nested values; the measures of single classes are in the JSON alone."""
+    """Flatten a result into the columns of one table row, leaving out the metrics of single classes."""
     values = {name: value for name, value in result.items() if not isinstance(value, (dict, list))}
     values["accuracy_low"], values["accuracy_high"] = result["accuracy_interval"] or (None, None)
     for name, found in (result["metrics"] or {}).items():

@@ -1,4 +1,4 @@
-"""`tune`: simulate the search for a training method's settings, and write the best ones as files."""
+"""`tune`: simulate a federated search for a training method's hyperparameters, and write the best ones to files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """A search for parameters of `method` within `space`; the others are `fixed`. All are texts of NAME=… words.
+    """A hyperparameter search for `method` within `space`, with others `fixed`; both are texts of NAME=… words.
 
     An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
     """
@@ -31,7 +31,7 @@ class Tuning:
     search: str = ""
 
     def parameters(self, draw: int) -> str:
-        """Return the parameters of FedPop for this search, as text; `draw` is the number of the first population."""
+        """Return the parameters of FedPop, the search method, as text; `draw` numbers the random first population."""
         texts = {"fixed": self.fixed, "space": self.space}
         joined = [f"{name}={';'.join(text.split())}" for name, text in texts.items() if text.strip()]
         return " ".join([f"method={self.method}", *joined, *self.search.split(), f"draw={draw}"])
@@ -92,7 +92,7 @@ def tune(
     progress: Progress | None = None,
     **how: Any,
 ) -> _TuneResult:
-    """Search with the seeds 0…seeds−1 for every combination of the grid, and write the settings found into `out`.
+    """Search hyperparameters for each combination of the grid and each seed in 0…seeds−1; write those found into `out`.
 
     A seed moves the partition, and numbers the first population. All else as `sweep` has it; raises as it does.
     """

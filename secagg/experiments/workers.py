@@ -1,4 +1,4 @@
-"""Simulations in an engine's processes; each result is written to a file of its own as soon as it is there."""
+"""Run simulations in an engine's worker processes; each result is written to its own file as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ class RunFile:
         return None
 
     def write(self, result: Mapping[str, Any] | None, refusal: str | None = None) -> tuple[Any, str | None]:
-        """Write a result, and return what `read` does; a process killed meanwhile leaves no half-written file.
+        """Write a result or a refusal's reason atomically, and return (result, reason) as `read` does.
 
-        Or the reason of a refusal, which is read where the shards of a sweep are collected, and nowhere else.
+        A process killed meanwhile leaves no half-written file. A refusal is read where the shards of a sweep are
+        collected, and nowhere else.
         """
         kept = json.loads(json.dumps(result, allow_nan=False))
         refused = {"refused": refusal} if refusal is not None else {}
@@ -78,7 +79,7 @@ def _digest(result: Mapping[str, Any] | None) -> str:
 
 
 def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Iterator[tuple[RunFile, Run]]:
-    """Make the runs of these files in the engine's processes, and yield each run as it ends.
+    """Run the simulations of these files in the engine's worker processes, and yield each as it ends.
 
     Features are extracted once for each backbone and expansion, and laid out for all processes.
     Raises BadInput when a process dies, or works with other code or libraries; what has ended is kept.

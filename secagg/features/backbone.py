@@ -1,4 +1,4 @@
-"""The interface of frozen backbones, the two without a network, and concatenations of several backbones."""
+"""Frozen feature extractors (backbones): the interface, plain inputs, scaled pixels, and concatenations of several."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Backbone(Protocol):
         """Map inputs (n, …) to features (n, d) float64."""
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Return a public L2 bound of a feature vector whose input has the given bound; None when there is none."""
+        """Return a public upper bound on a feature vector's L2 norm, given that of its input; None if there is none."""
 
 
 @dataclass(frozen=True)
 class PlainInputs:
-    """The backbone `features`: an input's values (tables, feature vectors) as one row of numbers, unchanged."""
+    """The backbone `features`, which returns an input's values (table, feature vector) as one row, unchanged."""
 
     shape: tuple[int, ...]
     name: str = "features"
@@ -58,7 +58,7 @@ class PlainInputs:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the name and the input's shape."""
+        """SHA-256 (hex) of the backbone's name and the number of values of one input."""
         return digest_of(f"secagg backbone v1: features {self.dimension}")
 
     @property
@@ -73,13 +73,13 @@ class PlainInputs:
         return inputs.reshape(len(inputs), self.dimension).astype(np.float64)
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Return the input's own bound."""
+        """Return the L2 bound of the input, which the features equal."""
         return input_bound
 
 
 @dataclass(frozen=True)
 class Pixels(PlainInputs):
-    """The backbone `pixels`: an image's values as one row, uint8 divided by 255, floats unchanged."""
+    """The backbone `pixels`, which returns an image's values as one row, uint8 divided by 255, floats unchanged."""
 
     name: str = "pixels"
 
@@ -135,12 +135,12 @@ class Concatenation(Backbone):
         return np.hstack([part.extract(inputs) for part in self.parts])
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Return √Σ bound² over the parts' public L2 bounds; None when a part has none."""
+        """Return √Σ bound² over the public L2 bounds of the joined backbones; None if one of them has none."""
         bounds = [part.bound(input_bound) for part in self.parts]
         known = [bound for bound in bounds if bound is not None]
         return math.hypot(*known) if len(known) == len(bounds) else None
 
 
 def digest_of_parts(digests: Sequence[str]) -> str:
-    """Return the digest of a concatenation from its parts' digests; of a single part, that part's digest."""
+    """Return the digest of concatenated backbones from the digest of each; for a single backbone, its own digest."""
     return digests[0] if len(digests) == 1 else digest_of(f"secagg concatenation v1: {' '.join(digests)}")

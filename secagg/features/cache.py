@@ -29,7 +29,7 @@ DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """A folder of files `KEY.features`: SHA-256 over key and content, then the features as little-endian float64.
+    """A folder that caches features in files `KEY.features`: SHA-256 over key and content, then little-endian float64.
 
     The key is SHA-256 over the backbone's digest, the inputs (type, shape and bytes), and what else decides the last
     bits: torch's version and the kind of processor. A file that is damaged counts as absent. A folder that is not
@@ -41,7 +41,7 @@ class FeatureCache:
     def recall(
         self, backbone_digest: str, inputs: NDArray[Any], dimension: int, compute: Callable[[], Features]
     ) -> Features:
-        """Return the features (n, d) of inputs (n, …) from the cache, or compute and store them (or log a warning)."""
+        """Return the features (n, d) of inputs (n, …) from the cache, or compute and store them (failure is logged)."""
         context = (backbone_digest, version("torch"), platform.machine(), inputs.dtype.str, inputs.shape)
         digest = hashlib.sha256(f"secagg features v1: {context}\n".encode())
         digest.update(np.ascontiguousarray(inputs).data)

@@ -1,4 +1,4 @@
-"""Frozen encoders of `transformers` in a folder: from a picture, a text or both to one pooled vector.
+"""Frozen encoders from a folder of `transformers`: they map a picture, a text or both to one pooled vector.
 
 A folder holds the model's config.json and *.safetensors, its tokenizer where it reads text, and
 preprocessor_config.json where it sees pictures. None of these is code, and code that a config names is not run. What
@@ -57,7 +57,7 @@ Rule = tuple[int, tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model's folder whose files are not parsed yet; `PARTS` lists the files of each of the model's parts."""
+    """A model's folder, its files not parsed yet; `PARTS` lists the files of each part (weights, tokenizer, …)."""
 
     PARTS: ClassVar[Mapping[str, tuple[str, ...]]]
     REMEDY: ClassVar[str] = "save it with save_pretrained"
@@ -65,29 +65,29 @@ class ModelFolder:
 
     @cached_property
     def parts(self) -> Mapping[str, str]:
-        """SHA-256 (hex) of each part, over the sorted names and the digests of its files."""
+        """SHA-256 (hex) of each part of the model, over the sorted names and the digests of its files."""
         return {part: digest_files(self.paths(part)) for part in self.PARTS}
 
     @property
     def listed_digests(self) -> str:
-        """The parts' digests in one line, from which the folder's digest is computed."""
+        """Names and digests of the model's parts in one line, from which the folder's digest is computed."""
         return ", ".join(f"{part} {own}" for part, own in self.parts.items())
 
     @property
     def short_digests(self) -> str:
-        """The first 16 digits of the parts' digests, for messages."""
+        """Names of the model's parts, each with the first 16 hex digits of its digest, for messages."""
         return ", ".join(f"{part} {own[:16]}…" for part, own in self.parts.items())
 
     def place(self, part: str) -> Path:
-        """Return the folder that holds the files of a part."""
+        """Return the folder that holds the files of one part of the model."""
         return self.folder
 
     def paths(self, part: str) -> list[Path]:
-        """Return the paths of a part's files, sorted."""
+        """Return the sorted paths of the files of one part of the model."""
         return sorted({path for pattern in self.PARTS[part] for path in self.place(part).glob(pattern)})
 
     def refuse_changed(self, part: str) -> None:
-        """Raise BadInput where a part's files have changed since their digest was compared."""
+        """Raise BadInput if the files of a part of the model have changed since their digest was checked."""
         if digest_files(self.paths(part)) != self.parts[part]:
             problem = f"{self.place(part)} has changed since its digest was compared"
             raise BadInput(problem, remedy="put its files back, and begin again")
@@ -125,13 +125,13 @@ class ModelFolder:
 
 @dataclass(frozen=True)
 class EncoderFiles(ModelFolder):
-    """An encoder's folder, as `save_pretrained` writes it."""
+    """An encoder's folder, as `save_pretrained` of transformers writes it."""
 
     PARTS = ENCODER_PARTS
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over all parts."""
+        """SHA-256 (hex) over all parts of the model: weights, tokenizer and picture processor."""
         return digest_of("secagg encoder v1: " + self.listed_digests)
 
     @classmethod
@@ -149,7 +149,7 @@ class EncoderFiles(ModelFolder):
 
     @contextmanager
     def alone(self, *wanted: str) -> Iterator[Path]:
-        """Yield a temporary folder of links, as the base class does. Raises BadInput if config.json leads to code."""
+        """Yield the base class's folder of links to the files. Raises BadInput if config.json could load code."""
         with super().alone(*wanted) as folder:
             named = _implementations(self.read_json(self.folder / "config.json"))
             if odd := [each for each in named if each not in ATTENTIONS]:
@@ -174,7 +174,7 @@ class EncoderFiles(ModelFolder):
         return tokenizer
 
     def picture_rule(self, config: Any) -> Rule:
-        """Return side, mean and deviation of the pictures. Raises BadInput where the folder does not declare them."""
+        """Return the pictures' side length, mean and standard deviation. Raises BadInput if the folder lacks them."""
         rule = next(filter(None, (self.read_json(self.folder / name) for name in self.PARTS[PICTURES])), None)
         self.refuse_changed(PICTURES)
         rule = rule.get("image_processor", rule) if isinstance(rule, dict) else None
@@ -246,13 +246,13 @@ class Place:
 
 
 def tell_places(places: tuple[Place, ...]) -> str:
-    """Return the number and width of places as text, such as 12x512+12x768 for 12 of width 512, then 12 of 768."""
+    """Return the count and width of adapted modules as text, such as 12x512+12x768: 12 of width 512, then 12 of 768."""
     runs = [(width, len(list(run))) for width, run in groupby(place.width for place in places)]
     return "+".join(f"{count}x{width}" for width, count in runs)
 
 
 def read_places(text: str) -> tuple[int, ...]:
-    """Return each place's width from a text such as 12x512+12x768. Raises BadInput for a text of another form."""
+    """Return the width of each adapted module from a text such as 12x512+12x768. Raises BadInput for another form."""
     if not PLACES.fullmatch(text):
         raise BadInput(f"places are {text!r}", remedy="give how many and how wide, such as 12x768 or 12x512+12x768")
     pairs = [tuple(map(int, run.split("x"))) for run in text.split("+")]
@@ -267,7 +267,7 @@ Change = Callable[["Tensor", "Tensor"], "Tensor"]
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A frozen encoder (a `Backbone`), for records of a picture and a text (`secagg.data.triplets`).
+    """A frozen encoder (a `Backbone`) for records that hold a picture and a text (`secagg.data.triplets`).
 
     `extract` gives its pooled output, made 1 long: row by row, so that no record depends on its batch. `side` is that
     of its pictures (0: it sees none), `tokens` the number of a text's (0: it reads none).
@@ -302,11 +302,11 @@ class Encoder:
 
     @property
     def prepared(self) -> int:
-        """Number of values of a record as the encoder takes it: pixels, tokens and attention mask."""
+        """Number of values of a record in the encoder's input form: pixels, tokens and attention mask."""
         return 3 * self.side**2 + 2 * self.tokens
 
     def bound(self, _input_bound: float | None, /) -> float | None:
-        """Return 1, the length of every feature vector."""
+        """Return 1, the L2 norm of every feature vector."""
         return 1.0
 
     def prepare(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -336,7 +336,7 @@ class Encoder:
         return np.concatenate(both, axis=1)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
-        """Map stored records (n, …) to features (n, d) of length 1. Raises BadInput."""
+        """Map stored records (n, …) to features (n, d) of L2 norm 1. Raises BadInput."""
         prepared = self.prepare(inputs)
         key = f"{self.digest} {version('transformers')}"  # other ones may cut words, or compute, otherwise
         return recall(self.cache, key, inputs, self.dimension, lambda: self._run_all(prepared))
@@ -352,7 +352,7 @@ class Encoder:
             return row_by_row(prepared, self.dimension, features_of, self.progress)
 
     def pooled(self, x: Tensor) -> Tensor:
-        """Return the pooled output (n, d) of prepared records (n, prepared), n ≥ 1.
+        """Return the encoder's pooled output (n, d) for records (n, prepared) that `prepare` converted, n ≥ 1.
 
         That is both embeddings of a dual encoder, else the pooler's output, else the first token. Always the same for
         the same rows: what an architecture draws (ViLT shuffles patches, whose order means nothing) comes from a fixed
@@ -380,7 +380,7 @@ class Encoder:
         return first
 
     def places(self, kind: str) -> tuple[Place, ...]:
-        """Return the places where this kind of adapter attaches, in the model's order. Raises BadInput without any."""
+        """Return the modules that this kind of adapter attaches to, in the model's order. Raises BadInput for none."""
         from torch import nn
 
         found = []
@@ -412,7 +412,7 @@ class Encoder:
 def open_encoder(
     files: EncoderFiles, input_shape: tuple[int, ...], cache: FeatureCache | None, progress: Progress | None = None
 ) -> Encoder:
-    """Load a folder's model, frozen, for records of this shape; the caller must have compared its digest.
+    """Load a folder's model, frozen, for records of this shape; the caller must have checked its digest.
 
     Raises BadInput where a part is missing, or pictures have another size than the model's.
     """

@@ -1,4 +1,4 @@
-"""ReLU random features: a fixed public projection, computed exactly, so that no record depends on its batch.
+"""ReLU random features: a fixed public projection, computed exactly, so that a record's features ignore its batch.
 
 h = max(0, x P) (Rahimi & Recht 2007; used before a closed-form head by McDonnell et al. 2023). Floating-point
 products depend on how BLAS cuts the batch; here both factors are integers, so every order gives the same bits.
@@ -45,7 +45,7 @@ class Expansion:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the seed, the rule's constants and the size; d is fixed by the backbone's digest."""
+        """SHA-256 of the expansion's seed, size and constants; the backbone's digest fixes the input dimension d."""
         return digest_of(f"{SEED}: size {self.size}, {MANTISSA_BITS} bits, 8 bytes - {MAX_ENTRY}, 2^-{ENTRY_BITS}")
 
     def expand(self, features: Features) -> Features:
@@ -80,7 +80,7 @@ class Expansion:
 
 @lru_cache(maxsize=2)
 def projection_of(dimension: int, size: int) -> Features:
-    """Return the projection matrix P (dimension, size), integers as read-only float64."""
+    """Return the public projection matrix P (dimension, size), integers as read-only float64."""
     largest = dimension * 2**MANTISSA_BITS * MAX_ENTRY
     if largest >= 2**53:
         raise CapacityExceeded("the exact random projection", largest, 2**53 - 1, remedy="use fewer input features")

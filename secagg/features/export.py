@@ -121,7 +121,7 @@ _LOADERS = {"torchvision": _torchvision, "timm": _timm, "open_clip": _open_clip,
 def export_network(
     network: Network, path: Path, *, image_size: int | None = None, resize: int | None = None, layer: str | None = None
 ) -> FrozenNetwork:
-    """Export a network for images of `image_size` × `image_size` in [0, 1] to `path`, and return the program, opened.
+    """Export a network for images of `image_size` × `image_size` in [0, 1] to `path`; return it, loaded as a backbone.
 
     Inside the program: bilinear resizing to `resize` × `resize` where given, (x − mean) / deviation, the network up
     to the output of `layer` (default: the input of its last linear layer, or its output where it has no head), and

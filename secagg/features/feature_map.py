@@ -1,4 +1,4 @@
-"""A feature map: a backbone, its random expansion if there is one, and the public bound R on a feature's length."""
+"""Feature maps: a backbone, its random expansion if there is one, and the public bound R on the features' L2 norm."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class FeatureMap(Backbone):
 
     @property
     def encoder(self) -> Encoder:
-        """The backbone, an encoder that can hold adapters. Raises BadInput if it is not an encoder, or is expanded."""
+        """The backbone as an encoder that can hold adapters. Raises BadInput if it is of another kind, or expanded."""
         if not isinstance(self.backbone, Encoder) or self.expansion is not None:
             problem = f"the backbone {self.name} has no places for adapters"
             raise BadInput(problem, remedy="give --backbone transformers:FOLDER, without an expansion")
@@ -56,7 +56,7 @@ class FeatureMap(Backbone):
 
     @property
     def latents(self) -> Latents:
-        """The backbone, a diffusion model's autoencoder. Raises BadInput if it is not one, or is expanded."""
+        """The backbone as a diffusion model's autoencoder. Raises BadInput if it is of another kind, or expanded."""
         if not isinstance(self.backbone, Latents) or self.expansion is not None:
             problem = f"the backbone {self.name} gives no latents of a diffusion model"
             raise BadInput(problem, remedy="give --backbone diffusers:FOLDER, without an expansion")
@@ -92,7 +92,7 @@ def radius_of(features: Features, centre: float = 0.0) -> float:
 
 
 def lengths_of(features: Features, centre: float = 0.0) -> Features:
-    """Return the lengths ‖f − c‖₂ (n,) of features (n, d) from the centre c; NaN or infinite if not computable.
+    """Return the L2 distances ‖f − c‖₂ (n,) of features (n, d) from the centre c; NaN or infinite if not computable.
 
     Rows are scaled by a power of two, which is exact, so that no square overflows.
     """

@@ -1,4 +1,4 @@
-"""Latents of pictures as features of one public length, by a latent diffusion model's frozen autoencoder.
+"""Latents of pictures by a latent diffusion model's frozen autoencoder, as features of one public L2 norm.
 
 The model is a folder as `diffusers` writes it, Stable Diffusion's for example: autoencoder, network and schedule. No
 file is code: weights are safetensors, and of each part the class is fixed here, whatever a config names.
@@ -42,7 +42,7 @@ class DiffusionFiles(ModelFolder):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over all parts."""
+        """SHA-256 (hex) over all parts: autoencoder, denoising network and noise schedule."""
         return digest_of("secagg diffusion v1: " + self.listed_digests)
 
     @classmethod
@@ -72,7 +72,7 @@ class DiffusionFiles(ModelFolder):
         return scheduler
 
     def load_model(self, part: str) -> Any:
-        """Load a part's model (see `MODELS`), frozen, in evaluation mode. Raises BadInput for a folder without one."""
+        """Load the model of a part, such as the autoencoder (`MODELS`), frozen, in evaluation mode. Raises BadInput."""
         kind = MODELS[part]
         with extra("diffusion", f"{DIFFUSERS}{self.folder.name}"):
             import diffusers
@@ -136,7 +136,7 @@ class Latents:
         return self.files.load_scheduler()
 
     def bound(self, _input_bound: float | None, /) -> float | None:
-        """Return a bound a little above R = √d, the length of every feature vector."""
+        """Return slightly more than R = √d (d: numbers of a latent), the L2 norm of every feature vector."""
         return math.sqrt(math.prod(self.shape)) * (1 + SLACK)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
@@ -159,7 +159,7 @@ class Latents:
 def open_latents(
     files: DiffusionFiles, input_shape: tuple[int, ...], cache: FeatureCache | None, progress: Progress | None = None
 ) -> Latents:
-    """Load a folder's autoencoder for pictures of this shape; its digest must have been compared. Raises BadInput."""
+    """Load a folder's autoencoder for pictures of this shape; its digest must have been checked. Raises BadInput."""
     import torch
 
     vae, name = files.load_model(VAE), f"{DIFFUSERS}{files.folder.name}"
@@ -176,7 +176,7 @@ def open_latents(
 
 
 def as_feature(latent: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the feature (z, √(R² − ‖z‖²)) of a latent z (d,), cut to length R = √d; all NaN if z is not finite."""
+    """Return the feature (z, √(R² − ‖z‖²)) of a latent z (d,), norm-clipped to R = √d; all NaN if z is not finite."""
     radius, length = math.sqrt(len(latent)), float(np.linalg.norm(latent))
     if not math.isfinite(length):
         return np.full(len(latent) + 1, np.nan)
@@ -185,7 +185,7 @@ def as_feature(latent: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def latents_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the latents z (n, d) of feature vectors (n, d + 1) that were scaled to length 1."""
+    """Return the latents z (n, d) of feature vectors (n, d + 1) that were scaled to L2 norm 1."""
     return rows[:, :-1] * math.sqrt(rows.shape[1] - 1)
 
 

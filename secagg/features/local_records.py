@@ -1,4 +1,4 @@
-"""Read a member's data as integers on a plan's grid; `secagg.plan_facts.records` calls these functions."""
+"""Read a client's data as integers on a plan's quantisation grid; `secagg.plan_facts.records` calls these functions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from secagg.plan_facts.records import LocalRecords, PlannedFeatures
 def quantised_records(
     plan: Plan, features: NDArray[np.float64], records: Records, feature_map: FeatureMap | None = None
 ) -> LocalRecords:
-    """Quantise features on the plan's grid, with labels and domains. Raises BadInput for a missing domain column.
+    """Quantise features on the plan's grid, and add labels and domains. Raises BadInput for a missing domain column.
 
     Raises BadRecord, unless the plan has noise, for a record that it cannot take, or of a domain that is none of its.
     """
@@ -90,7 +90,7 @@ def _features_of(feature_map: FeatureMap, records: Records, *, tolerant: bool) -
 
 
 def look_at_own(plan: Plan, source: str) -> Profile:
-    """Describe a member's records under the plan's schema, to the member alone. Raises as `read_records` does."""
+    """Profile a client's records under the plan's schema, for that client alone. Raises as `read_records` does."""
     pipeline = Pipeline.of_plan(plan)
     records = pipeline.records(source, tolerant=plan.has_noise, most=plan.max_records)
     return profile_of(records, plan.classes, pipeline.schema, line_breaks_of(source, pipeline.schema))
@@ -99,7 +99,7 @@ def look_at_own(plan: Plan, source: str) -> Profile:
 def plan_features(
     backbone: str, input_shape: tuple[int, ...], expand: int, input_bound: float | None
 ) -> PlannedFeatures:
-    """Describe a backbone for a plan (see `secagg.plan_facts.records.plan_features`)."""
+    """Return a backbone's name, digest, dimension and bound for a plan (`secagg.plan_facts.records.plan_features`)."""
     features = FeatureMap(open_backbone(backbone, input_shape), Expansion(expand) if expand else None)
     bound = features.bound(input_bound)
     return PlannedFeatures(planned_name(backbone), features.backbone.digest, features.dimension, bound)

@@ -39,7 +39,7 @@ def open_backbone(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Backbone:
-    """Open the backbone that `spec` names in one of the `FORMS` (`identity`: `features`), or several joined by `+`.
+    """Open the backbone that `spec` names (see `FORMS`; `identity` means `features`), or several joined by `+`.
 
     `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
     program file is parsed. `progress` is called by programs only; over the same inputs they run once (see

@@ -1,4 +1,4 @@
-"""From a data source to features, as a plan (or a head made under it) prescribes.
+"""The steps from a data source to features, as a plan, or a head made under it, prescribes them.
 
 Nothing here is up to the member but the path of the data and of the backbone's file.
 """
@@ -31,13 +31,13 @@ Source = str | Dataset | tuple[Any, Any]
 
 
 def name_of(source: Source) -> str:
-    """Return the name by which error messages call a member's data."""
+    """Return the name of a client's data for error messages."""
     return source if isinstance(source, str) else source.name if isinstance(source, Dataset) else "arrays"
 
 
 @dataclass(frozen=True)
 class Pipeline(FeatureRecipe):
-    """The pipeline of a `FeatureRecipe`: it opens data, and extracts features and head inputs.
+    """The steps that a `FeatureRecipe` prescribes: open data, extract features and prepare the inputs of heads.
 
     `runs_files`: whether a program or a model that `backbone` names is opened. No head's own word is enough.
     """
@@ -46,12 +46,12 @@ class Pipeline(FeatureRecipe):
 
     @property
     def positive(self) -> str:
-        """The schema's positive class; "" where it declares none."""
+        """Name of the class that the schema calls positive; "" if it declares none."""
         return self.schema.positive if self.schema is not None else ""
 
     @classmethod
     def of_metadata(cls, metadata: Mapping[str, str]) -> Pipeline:
-        """Read the pipeline of a head from its metadata. Raises BadInput where that is incomplete."""
+        """Read a head's pipeline from the metadata of its file. Raises BadInput if these are incomplete."""
         try:
             schema, grid = metadata["schema"], json.loads(metadata["grid"])
             names = json.loads(metadata["classes"])
@@ -73,7 +73,7 @@ class Pipeline(FeatureRecipe):
             raise BadInput(problem, remedy="use one that secagg wrote") from None
 
     def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
-        """Open records to predict, whose labels may be missing (`UNLABELLED`). Raises BadInput as `records` does.
+        """Open records to classify, whose labels may be missing (`UNLABELLED`). Raises BadInput as `records` does.
 
         `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
         """
@@ -84,7 +84,7 @@ class Pipeline(FeatureRecipe):
         return self._checked(source, open_unlabelled(source, tolerant=tolerant, **how), tolerant=tolerant)
 
     def records(self, source: Source, *, tolerant: bool = False, most: int | None = None) -> Records:
-        """Open a member's data. Raises BadInput when their kind, shape or labels differ from the plan's.
+        """Open a client's data. Raises BadInput when their kind, shape or labels differ from the plan's.
 
         `tolerant`: a record at fault is not refused but marked with the label −1, and `most`: how many records the plan
         allows (see `open_dataset` for both).
@@ -151,5 +151,5 @@ class Pipeline(FeatureRecipe):
     def head_inputs(
         self, inputs: NDArray[Any], backbone_path: str | None = None, progress: Progress | None = None
     ) -> NDArray[np.float64]:
-        """Return the inputs (n, d) of a head made under the plan: features, normalised if the plan says so."""
+        """Return a head's inputs (n, d) for these records: features, normalised if the plan says so."""
         return inputs_of(self.features(inputs, backbone_path, progress), self.grid)

@@ -43,7 +43,7 @@ REMEDY = "make it with `secagg backbone export` or torch.export.save"
 
 @dataclass(frozen=True, eq=False)
 class FrozenNetwork:
-    """A frozen network as one exported program: float32 (1, …) in, (1, d) out.
+    """A frozen network loaded from an exported program: float32 (1, …) in, (1, d) out.
 
     Images enter as float32 in [0, 1], channels first; grey ones are repeated when the program takes three
     channels. Any normalisation belongs inside the program. An `engine` extracts in its processes, which each open the
@@ -96,7 +96,7 @@ class FrozenNetwork:
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """The unparsed bytes of a `.pt2` file; `what` is its name in refusals."""
+    """The unparsed bytes of a `.pt2` file; `what` names it in error messages."""
 
     path: Path
     content: bytes = field(repr=False)
@@ -104,7 +104,7 @@ class ProgramFile:
 
     @classmethod
     def read(cls, path: Path, what: str = "backbone") -> ProgramFile:
-        """Read the file once, so that the bytes parsed are those whose digest is compared. Raises BadInput."""
+        """Read the file once, so that the bytes parsed are those whose digest is checked. Raises BadInput."""
         try:
             return cls(path, read_limited(path), what)
         except OSError as error:
@@ -116,7 +116,7 @@ class ProgramFile:
         return hashlib.sha256(self.content).hexdigest()
 
     def parse(self) -> tuple[torch.export.ExportedProgram, torch.nn.Module, tuple[int | None, ...]]:
-        """Parse the file with torch; return program, module, and the input shape (batch, …) with None for any size.
+        """Parse the file with torch; return program, module, and input shape (batch, …) with None for any dynamic size.
 
         The caller trusts the digest. Raises BadInput for what is no exported program of one input, or says that it
         takes more bytes than `data_limit` once expanded.
@@ -151,7 +151,7 @@ class ProgramFile:
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> FrozenNetwork:
-        """Parse the program for records of shape (…), and return it; the caller must have compared its digest.
+        """Parse the program for records of shape (…) and return the backbone; the caller must have checked its digest.
 
         Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
         vector per record, or is one in training mode: a record's features would not be its own, or not always the same.
@@ -201,7 +201,7 @@ def operations(program: torch.export.ExportedProgram) -> Iterator[tuple[Any, Map
 
 @contextmanager
 def torch_unheard() -> Iterator[list[BaseException]]:
-    """Silence torch's own tracebacks and warnings, unless debug logging is on; yield a list of the exceptions."""
+    """Silence torch's own tracebacks and warnings, unless debug logging is on; yield a list of logged exceptions."""
     if log.isEnabledFor(logging.DEBUG):
         yield []
         return

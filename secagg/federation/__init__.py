@@ -1,4 +1,4 @@
-"""The sequence of a plan's sessions, one for each round, at the server and at every other party."""
+"""Execution of a plan's rounds, one protocol session each, at the server, the clients and the helpers."""
 
 from secagg.federation.client import FederationClient
 from secagg.federation.endpoints import Client, Result, Server, credentials_for

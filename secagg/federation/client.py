@@ -1,4 +1,4 @@
-"""A client of a plan, which runs one session after another, each with its own folder and transcript."""
+"""The client's side of a plan: it runs one session for each round, each with its own folder and transcript."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from secagg.wire import decode, tag_of
 
 @dataclass(frozen=True)
 class FederationClient:
-    """One client's part in a plan; it can be started again after a crash.
+    """A client that runs a plan's rounds in order, and can be started again after a crash.
 
     A vector already sent is not computed again.
     A round's vector is computed before the round is joined, so that no later step waits for the data, and beside the
@@ -77,8 +77,9 @@ class FederationClient:
     async def run(
         self, server: Connection, others: Mapping[int, Connection] | None = None
     ) -> list[tuple[RoundSetup, Outcome]]:
-        """Run the plan's sessions in order; return each with its outcome. Raises what a session raises.
+        """Run the plan's sessions, one for each round, in order; return each session with its outcome.
 
+        Raises what a session raises.
         A client that uploads and does not wait returns the rounds before that one, so that there are none or the last
         of them opens another. `others` are the connections to aggregators. With cohorts the last one is the end of the
         plan, for a client that was not in its last round.
@@ -112,11 +113,11 @@ class FederationClient:
 
     @property
     def release(self) -> Release:
-        """The cost of the whole plan, which is one row of the ledger, entered before the first upload."""
+        """Privacy cost of the whole plan, charged to the ledger as one row before the first upload."""
         return release_of(self.setup.facts, self.policy.data_name)
 
     def account(self) -> Account:
-        """Return the account of the policy's budget for the data set: spent before, this plan's cost, left."""
+        """Return the data set's account: the policy's privacy budget, spent before, this plan's cost, what is left."""
         return self.ledger.account(self.release, self.policy.data_name, self.policy.budget)
 
     async def _return(
@@ -309,7 +310,7 @@ async def rejoin(
 
 
 async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
-    """Ask the server for the draw, as a client that came too late for it; return the first round.
+    """Ask the server for the random draw of cohorts that this client came too late for; return the first round.
 
     Raises SessionAborted if no valid draw comes.
     """

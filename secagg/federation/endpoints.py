@@ -45,7 +45,7 @@ Said = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a plan: the names of the clients in the last sum, digests, and paths of head and transcript.
+    """A plan's result: the clients in the last sum by name, SHA-256 of sum and head, paths of head and transcript.
 
     `head` is None where the plan gives it to the server alone.
     """
@@ -58,7 +58,7 @@ class Result:
 
     @classmethod
     def of(cls, setup: RoundSetup, outcome: Outcome, folder: Path) -> Result:
-        """Write the model card beside the head; return the result in a session's outcome and `folder`."""
+        """Write the model card beside the head; return the plan's result from its last session."""
         head = folder / HEAD_FILE
         if head.exists():
             write_model_card(folder, setup, outcome.head_sha256.hex(), outcome.members)
@@ -68,7 +68,7 @@ class Result:
 
 
 def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
-    """Read a member's keys, and report certificates that expire soon. Raises BadInput unless its role is `role`."""
+    """Read a member's keys; report certificates that expire soon to `said`. Raises BadInput unless it has `role`."""
     credentials = read_credentials(tls)
     for end in filter(lambda each: each.is_near, credentials.ends()):
         said(end.warning())
@@ -141,7 +141,7 @@ class Server:
         return Result.of(last.setup, last.session.outcome, last.folder)
 
     async def last_stage(self) -> Stage:
-        """Run the plan to its end, as `run` does; return the `Stage` of the last session."""
+        """Run the plan to its end, as `run` does; return the last session with its setup and folder (`Stage`)."""
         was_over = self.federation.is_over
         try:
             last = await self.federation.run()
@@ -210,7 +210,7 @@ class Client:
         )
 
     async def run(self) -> Result | None:
-        """Take part until the plan ends; return None if the client has uploaded and does not stay (run again later)."""
+        """Take part in the plan; return its result, or None if the client leaves after its upload (run again later)."""
         sessions = await self.sessions()
         if not sessions or following_setup(*sessions[-1]) is not None:
             return None
@@ -230,7 +230,7 @@ class Client:
 
 
 def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:
-    """Return each aggregator's address by index. Raises BadInput unless `given` has exactly the plan's aggregators."""
+    """Return addresses by aggregator index. Raises BadInput unless `given` names exactly the plan's aggregators."""
     asked = setup.protection.receivers(setup.context) - {SERVER_INDEX}
     names = {setup.roster.name(index): index for index in asked}
     if set(given) != set(names):

@@ -1,4 +1,4 @@
-"""A helper of a plan (an aggregator or the key holder), which runs one session after another."""
+"""A helper's side of a plan (an aggregator's or the key holder's): it runs one session for each round."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from secagg.wire import tag_of
 
 
 async def nobody_waits() -> None:
-    """Do nothing, in place of `greet`, for a caller that knows that the server is up."""
+    """Return at once, in place of a wait for the server (`greet`), if the caller knows that the server is up."""
 
 
 @dataclass
 class FederationHelper:
-    """One helper's part in a plan, with the endpoint of an aggregator; it can be started again after a crash.
+    """A helper that runs a plan's rounds (an aggregator receives uploads too); it can be started again after a crash.
 
     `greet` is awaited before a session that still needs the server. Clients of a round that has not begun here are
     asked to try again. Raises BadInput on a machine that lacks what the plan's protection needs.
@@ -46,7 +46,10 @@ class FederationHelper:
         self.setup.protection.check_machine()
 
     async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
-        """Run the plan's sessions in order; return each with its outcome. Raises what a session raises."""
+        """Run the plan's sessions, one for each round, in order; return each session with its outcome.
+
+        Raises what a session raises.
+        """
         await asyncio.to_thread(self.setup.facts.load_libraries)
         for setup in self._rounds:
             try:
@@ -76,14 +79,14 @@ class FederationHelper:
             return outcome, session.draw
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Pass a client's share to the session that its frame names."""
+        """Pass a client's upload to the session of the round that the signed message `frame` names."""
         round_digest = peek(frame).round_digest
         if round_digest not in self._uploads:
             raise NotNow("this aggregator does not take uploads of this session yet")
         return await self._uploads[round_digest].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Refuse every frame: an aggregator receives uploads only. Raises ProtocolViolation."""
+        """Refuse every message, as an aggregator receives uploads only. Raises ProtocolViolation."""
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
@@ -91,7 +94,7 @@ class FederationHelper:
         raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Note a client's request to rejoin, and return None; refuse every other request (ProtocolViolation)."""
+        """Record a client's request to rejoin, and return None. Raises ProtocolViolation for every other request."""
         if step == tag_of(Return) and may_return(self.setup.facts) and member in self.setup.context.clients:
             self._rounds.request_rejoin(member)
             return None

@@ -34,7 +34,7 @@ _ANYTHING = Budget(math.inf, 1e-5, may_repeat=True)
 
 @dataclass(frozen=True)
 class Charge:
-    """One row of a ledger, as a session's transcript names it; `head` is the head of the ledger after that row."""
+    """One ledger row, as a client's transcript records it; `head` is the ledger's hash-chain head after that row."""
 
     folder: Path
     data_name: str
@@ -42,7 +42,7 @@ class Charge:
     head: bytes
 
     def setup(self) -> RoundSetup | None:
-        """Return the session of the transcript; None if this program cannot read its plan."""
+        """Return the setup of the round whose transcript names this row; None if this program cannot read its plan."""
         try:
             return setup_of(read_transcript(self.folder / TRANSCRIPT, torn_tail_allowed=True))[0]
         except SecaggError:
@@ -50,14 +50,14 @@ class Charge:
 
 
 def release_of(facts: PlanFacts, data_name: str) -> Release:
-    """Return the cost of a whole plan for a data set, which is one row of the ledger."""
+    """Return the ledger row that charges a data set with the privacy cost of a whole plan."""
     plan = facts.plan
     promise = plan.unit, plan.adjacency, plan.epsilon, plan.delta
     return Release(data_name, plan.session, plan.digest, *promise, plan_cost(facts))
 
 
 def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
-    """Return the cost of the plan's first `sums` sums, to which its charge is lowered; None if it is unknown."""
+    """Return the lowered ledger row of a plan that ended after its first `sums` sums; None if the cost is unknown."""
     settled_cost = plan_cost_until(facts, sums)
     return settled_cost and replace(release_of(facts, data_name), epsilon=settled_cost[0], spent=settled_cost[1])
 
@@ -69,7 +69,7 @@ def open_ledger(state: Path) -> Ledger:
 
 
 def releases_in(state: Path) -> list[Release]:
-    """Return the releases in a client's ledger, creating no files. Raises what `open_ledger` raises."""
+    """Return the rows of a client's ledger, creating no files. Raises BadInput if `open_ledger` would refuse it."""
     _refuse_lost(state)
     existing = _existing(state)
     return [entry.release for entry in existing.entries()] if existing is not None else []
@@ -85,7 +85,7 @@ def _refuse_lost(state: Path) -> None:
 
 
 def recover_ledger(state: Path) -> tuple[list[Entry], bool]:
-    """Add the rows that the ledger lacks; return them, and whether they are proven to be the lost ones.
+    """Add the rows that a ledger has lost; return them, and whether transcripts prove them to be the lost ones.
 
     Where they are not, every data set that transcripts or ledger name is charged with an exact sum. Raises BadInput
     where nothing is lost, or nothing is there to tell.

@@ -1,4 +1,4 @@
-"""The server of a plan, which runs one session after another behind one endpoint."""
+"""The server's side of a plan: it runs one session for each round, behind one network endpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stage:
 
 
 class FederationServer:
-    """The server's part in a plan; it answers the endpoint's calls, and can be started again after a crash.
+    """The server of a plan: it runs all rounds, answers members' calls, and can be started again after a crash.
 
     A round's session begins before the outcome that opens it leaves, so that no client can come too early.
     """
@@ -56,12 +56,12 @@ class FederationServer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The sessions so far, in the order of their rounds."""
+        """Sessions begun so far, each with setup and folder, in the order of their rounds."""
         return tuple(self._stages.values())
 
     @property
     def is_over(self) -> bool:
-        """Whether the last round has an outcome."""
+        """Whether the plan's last round has ended with an outcome."""
         last = self.stages[-1]
         return last.setup.is_last and last.session.outcome is not None
 
@@ -108,17 +108,20 @@ class FederationServer:
                     await self._handed.wait()
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Pass a frame to the session that it names."""
+        """Pass a member's signed message (`frame`) to the session of the round that it names."""
         self._note_call(member)
         return await self._find(peek(frame).round_digest).submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Pass a vector to the session that its frame names."""
+        """Pass a client's vector to the session of the round that the signed message `frame` names."""
         self._note_call(member)
         return await self._find(peek(frame).round_digest).upload(member, frame, parts)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Return the frame of `step` for `member`, a `Return` or the draw included; None if there is none in time."""
+        """Return the server's message of `step` for `member`; None if there is none within `patience` seconds.
+
+        A `Return` and the draw of the cohorts are messages of such steps too; they are there at once or not at all.
+        """
         self._note_call(member)
         if step == tag_of(Return):
             return self._show_return(member, round_digest)
@@ -129,7 +132,7 @@ class FederationServer:
         return frame
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """Return the path of a file that a session has named by digest. Raises what `ServerSession.read` raises."""
+        """Return the path of a file whose digest a message has named. Raises ProtocolViolation, NotNow and others."""
         last = self.stages[-1]
         end = end_after(last.setup, last.session.outcome) if last.session.outcome is not None else None
         if end is not None and round_digest == end.round_digest and digest == end.broadcast.digest:
@@ -138,11 +141,11 @@ class FederationServer:
         return self._find(round_digest).read(member, digest)
 
     def close(self) -> None:
-        """Close the transcripts."""
+        """Close the transcript files of all sessions."""
         self._open_files.close()
 
     async def farewell(self) -> None:
-        """Wait after an abort until every party has fetched it, for as long as members repeat their calls."""
+        """Wait until every party has fetched the abort, at most as long as members repeat a failing call."""
         last = self.stages[-1]
         await last.session.farewell(patience(last.setup.plan))
 

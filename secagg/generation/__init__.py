@@ -1,4 +1,4 @@
-"""Picture generation by latent diffusion: trained concept vectors, and pictures made from slots' mean latents."""
+"""Picture generation by latent diffusion: trained concept vectors, and pictures made from opened mean latents."""
 
 from secagg.generation.concepts import ConceptTraining, train_concepts
 from secagg.generation.pictures import (

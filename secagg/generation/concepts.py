@@ -32,7 +32,7 @@ LARGEST = 1000.0
 
 @dataclass(frozen=True)
 class ConceptTraining:
-    """Settings of concept vectors' training: `epochs`, shuffled batches of `batch`, Adam at `rate`, no weight decay."""
+    """Settings for training concept vectors: `epochs`, shuffled batches of `batch`, Adam at `rate`, no weight decay."""
 
     epochs: Annotated[int, Range(1, math.inf)]
     rate: Annotated[float, Range(0, LARGEST, above=True)]
@@ -49,7 +49,7 @@ def train_concepts(
     settings: ConceptTraining,
     randomness: RandomSource,
 ) -> tuple[Floats, Floats]:
-    """Train concept vectors from `start`, and return those of the classes (C, e) and of the domains (D, e).
+    """Train concept vectors from `start`, and return one for each class (C, e) and one for each domain (D, e).
 
     `records`: latents (n, d), classes and domains (n,). The order, the times t and the noise come from `randomness`.
     No records leave the start as it is. Raises BadInput for vectors that the network does not take.
@@ -87,7 +87,7 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
 
 
 def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """Return what the diffusion network is conditioned on (n, 2, e): each record's domain and class vectors."""
+    """Return the diffusion network's condition (n, 2, e): each record's domain vector, then its class vector."""
     import torch
 
     return torch.stack([of_domain, of_class], dim=1)

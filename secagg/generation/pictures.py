@@ -1,4 +1,4 @@
-"""Pictures by latent diffusion from slots' opened mean latents, which are interpolated, noised, denoised and decoded.
+"""Pictures by latent diffusion from opened mean latents, which are interpolated, noised, denoised and decoded.
 
 **Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε. Stable Diffusion's schedule, and this project's
 tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that √ᾱ_T = 0.068 of the latent is left (Lin et al. 2024,
@@ -46,7 +46,7 @@ UNSAFE = set("/\\:\0")
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """Settings of `generate`: `count` pictures per class and domain, in `steps` of DDIM, from `strength` of the noise.
+    """Settings of `generate`: `count` pictures per class and domain, `steps` of DDIM, `strength` of the initial noise.
 
     γ of each interpolation is uniform in [0, 1]. `guidance` 1 is none: ε_∅ + guidance·(ε − ε_∅) (Ho & Salimans 2021),
     ∅ being zeros. `style_noise`: σ of normal noise on each picture's domain vector (the paper's σ_η; its code draws it
@@ -69,7 +69,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Generated pictures `pixels` (n, h, w, 3) uint8 with classes and domains (n,); none is a member's record."""
+    """Generated pictures `pixels` (n, h, w, 3) uint8 with classes and domains (n,); none is a client's record."""
 
     pixels: NDArray[np.uint8] = field(repr=False)
     labels: NDArray[np.int64] = field(repr=False)
@@ -79,7 +79,7 @@ class Pictures:
 def generate(
     latents: Latents, means: SlotMeans, settings: GenerationSettings, progress: Progress | None = None
 ) -> Pictures:
-    """Generate pictures for every class and domain that has a mean; the same seed gives the same on one machine.
+    """Generate pictures for every class and domain that has a mean latent; a seed fixes them on one machine.
 
     Raises BadInput for means of another autoencoder's latents, or concept vectors that its network does not take.
     """
@@ -113,9 +113,10 @@ def generate(
 def interpolate(
     means: SlotMeans, count: int, rng: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return `count` latents γ·z + (1 − γ)·z' (n, d) for each class and domain, with these classes and domains (n,).
+    """Return `count` interpolated mean latents (n, d) for each class and domain, with these classes and domains (n,).
 
-    z and z' are means of two slots, drawn by how many records they stand for; of one slot where there is one alone.
+    Each is γ·z + (1 − γ)·z', where z and z' are means of two slots, drawn by how many records they stand for; of one
+    slot where there is one alone.
     """
     scaled = means.means.astype(np.float64)
     rows = latents_of(scaled) if means.normalised else scaled[:, :-1]
@@ -153,7 +154,7 @@ def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSetti
 
 
 def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> None:
-    """Write PNG files CLASS/NUMBER.png into a new folder. Raises as `require_names` does, before it writes anything."""
+    """Write PNG files CLASS/NUMBER.png into a new folder. Raises as `require_names`, before it writes anything."""
     require_names(classes)
     for number, (pixels, label) in enumerate(zip(pictures.pixels, pictures.labels, strict=True)):
         place = folder / classes[label]
@@ -162,14 +163,14 @@ def write_pictures(pictures: Pictures, classes: Sequence[str], folder: Path) -> 
 
 
 def require_names(classes: Sequence[str]) -> None:
-    """Raise BadInput for a class name, which the plan's author chose, that would lead outside the folder."""
+    """Raise BadInput if a class name, which the plan's author chose, would lead outside the folder."""
     for name in classes:
         if name in {".", ".."} or set(name) & UNSAFE:
             raise BadInput(f"the class {name!r} cannot be the name of a folder", remedy="rename it in the plan")
 
 
 def contact_sheet(rows: Sequence[NDArray[Any]], path: Path) -> None:
-    """Write pictures (n, h, w, 3) uint8 as one PNG file, a row for each group."""
+    """Write pictures as one PNG file; each group (n, h, w, 3) uint8 in `rows` fills one row of the sheet."""
     side_h, side_w = rows[0].shape[1:3]
     width, height = max(map(len, rows)), len(rows)
     sheet = np.full((height * (side_h + GAP), width * (side_w + GAP), 3), WHITE, dtype=np.uint8)
@@ -189,7 +190,7 @@ TRAINING = TrainingSettings(epochs=50, rate=0.01, batch=64, momentum=0.9)
 def train_classifier(
     pictures: Pictures, input_shape: tuple[int, ...], classes: int, randomness: RandomSource
 ) -> TrainedModel:
-    """Train the program `cnn` on generated pictures, scaled as pictures of `input_shape`. Raises BadInput.
+    """Train the built-in network `cnn` on generated pictures, converted to records of `input_shape`. Raises BadInput.
 
     All layers are trained: the released code builds the optimiser before it replaces the last, which stays at random.
     """
@@ -204,7 +205,7 @@ def train_classifier(
 
 
 def as_inputs(pixels: NDArray[np.uint8], input_shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return pictures (n, h, w, 3) uint8 as rows in [0, 1] of records of `input_shape`, grey if that has no colours."""
+    """Convert pictures (n, h, w, 3) uint8 to rows of values in [0, 1], in grey if `input_shape` has no colours."""
     scaled = pixels.astype(np.float64) / 255.0
     if input_shape[2:] in ((), (1,)):
         scaled = scaled.mean(axis=3)

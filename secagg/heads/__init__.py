@@ -1,4 +1,4 @@
-"""Linear heads from sums: the discriminant, its form under noise, evaluation, digest and files.
+"""Linear classifiers computed from opened sums: discriminant (exact or noisy), evaluation, digest and files.
 
 Training of heads and adaptation to a client's own records are imported from their modules.
 """

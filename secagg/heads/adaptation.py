@@ -35,7 +35,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Adaptation:
-    """A `loss`, the `weight` ≥ 0 of its second term, and the `shots` of each class to train on; 0: all records.
+    """Settings of local adaptation: `loss`, `weight` ≥ 0 of its second term, `shots` of each class to use (0 for all).
 
     "align": cross-entropy + λ·mean over a batch's records and the d dimensions of (f(x) − μ_y)², with f(x) and the
     global class mean μ_y on the unit sphere. This is FedPAC's MSE: λ here is λ/d before Eq. 12's ‖f(x) − μ_y‖²; and
@@ -60,7 +60,7 @@ class Adaptation:
 
     @classmethod
     def read(cls, text: str) -> Adaptation:
-        """Read "align:1.0" or "distil:10:16", the shots being optional. Raises BadInput."""
+        """Read settings from a text such as "align:1.0" or "distil:10:16" (the shots are optional). Raises BadInput."""
         loss, *numbers = text.split(":")
         try:
             weight, *shots = numbers
@@ -93,7 +93,7 @@ def adapt(
 
 
 def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
-    """Return the head from which adaptation to records (n, d) begins.
+    """Return the head that adaptation to records (n, d) starts from: it has an adapter, its own or a new residual one.
 
     One with an adapter is that itself. A linear layer, which takes features of any length, gets a residual adapter
     that changes nearly nothing but puts out length 1, and its weights are multiplied by the records' mean length: it
@@ -110,7 +110,7 @@ def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
 
 
 def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np.float64]:
-    """Return the class means μ (C, d) of a head made on this grid: those it carries, or its weights if these are means.
+    """Return the class means μ (C, d) of a head made on `grid`: its `means`, or its weights if these are class means.
 
     Raises BadInput when it has none.
     """
@@ -124,7 +124,7 @@ def class_means(head: LinearHead, weights: WeightKind, grid: Grid) -> NDArray[np
 
 
 def records_used(labels: NDArray[np.int64], present: NDArray[np.bool_], shots: int) -> NDArray[np.bool_]:
-    """Return the mask (n,) of present classes' records, at most `shots` of each if not 0, chosen by position alone.
+    """Return a mask (n,) of records to train on, at most `shots` (0: all) of each `present` class, by position alone.
 
     Raises BadInput when there is none.
     """

@@ -1,4 +1,4 @@
-"""The protocol of released results, for example linear heads, and their accuracy on held-out records."""
+"""The interface of released results, for example linear heads, and their accuracy on held-out records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = 1e-3
 
 @dataclass(frozen=True)
 class Evaluation:
-    """`correct` of `total` records, the fraction `accuracy`, and its 95 % Clopper–Pearson `interval`."""
+    """Result of an evaluation: `correct` of `total` records, `accuracy`, and its 95 % Clopper–Pearson `interval`."""
 
     correct: int
     total: int
@@ -35,7 +35,7 @@ class Evaluation:
 
     @classmethod
     def counted(cls, correct: int, total: int) -> Evaluation:
-        """Return the evaluation of `correct` right predictions of `total` ≥ 1."""
+        """Return the evaluation of `correct` right predictions out of `total` ≥ 1."""
         return cls(correct, total, correct / total, clopper_pearson(correct, total))
 
 
@@ -51,7 +51,7 @@ def clopper_pearson(successes: float, trials: float) -> tuple[float, float]:
 
 
 class Artifact(Protocol):
-    """A released result: public, immutable, and the same for everybody but for rounding."""
+    """A released result: public, immutable, and the same for all parties up to rounding."""
 
     @property
     def digest(self) -> str:
@@ -63,18 +63,18 @@ class Artifact(Protocol):
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """The texts of the artifact's files beside the tensors; a head has none."""
+        """Texts that the artifact's file holds beside the tensors; a head has none."""
 
     @property
     def predicts(self) -> bool:
-        """Whether the artifact tells classes apart by itself, as `predict` and `evaluate` need."""
+        """Whether the artifact can classify by itself, as `predict` and `evaluate` need."""
         return True
 
     def require_fit(self, classes: int, dimension: int) -> None:
-        """Raise BadInput unless the artifact is for so many classes and features."""
+        """Raise BadInput unless the artifact has this number of classes and of features."""
 
     def is_close_to(self, other: Artifact) -> bool:
-        """Return whether the other is of this kind and shape, and differs by no more than rounding does (`CLOSE`)."""
+        """Return whether the other artifact has the same kind and shape, and differs by rounding at most (`CLOSE`)."""
         own, its = self.tensors, other.tensors
         return {name: each.shape for name, each in own.items()} == {
             name: each.shape for name, each in its.items()
@@ -84,7 +84,7 @@ class Artifact(Protocol):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
-        """Return the artifact for `classes` classes, its own being those at `rows`; it never predicts the others."""
+        """Return the artifact for `classes` classes: its own go to indices `rows`, the others are never predicted."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""

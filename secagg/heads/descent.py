@@ -1,4 +1,4 @@
-"""Training of an adapter and a linear layer on weighted rows (prototype, class), the same bits on every run."""
+"""Training of an adapter and a linear layer on weighted labelled rows, with the same bits on every run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RECENT = 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """A training of `epochs` ≥ 1 over all rows in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
+    """Training settings: `epochs` ≥ 1 over all rows in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
 
     SGD has `momentum` and weight decay; AdamW has torch's other defaults. Gradients longer than `clip` are shortened
     to it. The rate rises over `warm_up` epochs, from its part 1/`warm_up`; then it stays, or with `cosine` falls to 0.
@@ -54,7 +54,7 @@ class Recipe:
             raise BadInput(f"{self.warm_up} epochs of warm-up", remedy=f"give 0 to {self.epochs}, all epochs")
 
     def rate_at(self, epoch: int) -> float:
-        """Return the rate in an epoch, counted from 0."""
+        """Return the learning rate in an epoch, counted from 0."""
         if epoch < self.warm_up:
             return self.rate * (epoch + 1) / self.warm_up
         if not self.cosine:
@@ -63,24 +63,24 @@ class Recipe:
 
 
 class Optimiser(Protocol):
-    """A rule for steps along gradients, as torch's optimisers are."""
+    """An interface of gradient-descent optimisers such as torch's."""
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the step before, except what momentum keeps of them."""
+        """Reset the gradients of the previous step, except what momentum keeps of them."""
 
     def step(self) -> object:
-        """Move the parameters along the gradients."""
+        """Update the parameters by one step of gradient descent."""
 
 
 class Loss(Protocol):
-    """A number to be made smaller, as torch's scalars are."""
+    """An interface of scalar losses with gradients, such as torch's scalars."""
 
     def backward(self) -> object:
         """Add the loss's gradients to those of the parameters."""
 
 
 def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:
-    """Take a step against every loss of every batch, one after the other: the loop of all trainings.
+    """Take one optimiser step for each loss of each batch in turn: the loop of all trainings.
 
     A loss is asked for after the step against the one before, and a batch after the last step of the batch before, so
     that either may depend on what these moved, and set the optimiser's rates.
@@ -93,12 +93,12 @@ def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Ba
 
 
 def has_settled(losses: Sequence[float], settled: float) -> bool:
-    """Return whether the standard deviation of the last 20 of the batch losses is below `settled`."""
+    """Return whether there are 20 batch losses, and the standard deviation of the last 20 is below `settled`."""
     return len(losses) >= RECENT and float(np.std(losses[-RECENT:])) < settled
 
 
 def fresh_layers(widths: Sequence[int], *, biased: bool = True) -> tuple[Layer, ...]:
-    """Return layers from each width to the next with torch's first weights (uniform ±1/√inputs), always the same."""
+    """Return linear layers between `widths`, with torch's first weights (uniform ±1/√inputs), always the same."""
     import torch
 
     generator = torch.Generator().manual_seed(SEED)
@@ -115,7 +115,7 @@ def fresh_layers(widths: Sequence[int], *, biased: bool = True) -> tuple[Layer, 
 
 
 def fresh_head(widths: Sequence[int], present: NDArray[np.bool_]) -> LinearHead:
-    """Return an untrained head behind a stacked adapter of `widths` (d, …, last), for the classes `present` (C,)."""
+    """Return an untrained head on a stacked adapter of `widths` (d, …, last), for the classes in `present` (C,)."""
     *layers, (weight, bias) = fresh_layers((*widths, len(present)))
     return LinearHead(
         np.where(present[:, None], weight, np.float32(0)),
@@ -134,7 +134,7 @@ def train(
     frozen: bool = False,
     extra: Extra | None = None,
 ) -> LinearHead:
-    """Return `start` after training on rows (n, d) with `labels` (n,) by cross-entropy, each row's times its weight.
+    """Return `start` trained on rows (n, d) with `labels` (n,) by cross-entropy, each row's loss times its weight.
 
     `weights` (n,) > 0 are taken relative to their mean. `frozen`: the adapter alone is trained. `extra` is added to
     the loss of every batch. Biases of a residual adapter stay as they are, and so do absent classes, which may have no
@@ -260,7 +260,7 @@ def adapted_head(
     classes: int,
     epochs: int = 200,
 ) -> LinearHead:
-    """Return the head for prototypes (k, d) with `labels` (k,), each standing for `counts` (k,) records.
+    """Return a head with an adapter trained on prototypes (k, d) of `labels` (k,), each of `counts` (k,) records.
 
     Scores are 100 times the cosine of x + adapter(x) with the classes' means; the adapter, d-128-d without biases, is
     trained as the paper's code does it: AdamW with rate 10⁻³, 10 epochs of warm-up, a cosine to `epochs`, gradients

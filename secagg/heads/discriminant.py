@@ -24,7 +24,7 @@ RIDGE = 1e-3
 def discriminant(
     aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, *, covariance: Covariance = "within", ridge: float = RIDGE
 ) -> LinearHead:
-    """Return the head of the Gaussian classifier with one shared covariance, in units of features (not of the grid).
+    """Return the linear discriminant, a Gaussian classifier with one shared covariance, in feature (not grid) units.
 
     `aggregate` holds `counts` N (C,), `class_sums` A (C, d), `second_moment` B (upper triangle), in grid units.
     μ_j = A_j/N_j, m = Σ A_j/N, and the covariance is
@@ -64,7 +64,7 @@ def discriminant(
 
 
 def within_scatter(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) -> Matrix:
-    """Return B − Σ_j A_j A_jᵀ/N_j (d, d), for counts above 0."""
+    """Return the within-class scatter B − Σ_j A_j A_jᵀ/N_j (d, d) of `moment` B, class `sums` A and `counts` N > 0."""
     scaled = sums / np.sqrt(counts)[:, None]
     scatter: Matrix = moment - scaled.T @ scaled
     return scatter
@@ -73,7 +73,7 @@ def within_scatter(moment: Matrix, sums: Matrix, counts: NDArray[np.float64]) ->
 def nearest_mean(
     aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Mapping[str, OpenedNoise] | None
 ) -> LinearHead:
-    """Return the head that predicts the nearest class mean μ_j: w_j = μ_j, b_j = −½‖μ_j‖².
+    """Return the head that predicts the nearest class mean μ_j: weights w_j = μ_j, biases b_j = −½‖μ_j‖².
 
     Under noise counts are taken as at least 1, so that no mean is longer than its sum.
     Raises BadInput when no class has records.
@@ -94,7 +94,7 @@ def nearest_mean(
 
 
 def in_feature_units(weight: Matrix, bias: NDArray[np.float64], present: NDArray[np.bool_], grid: Grid) -> LinearHead:
-    """Return the head in feature units, from weights and biases in grid units of the classes `present` (C,).
+    """Return the head in feature units, from weights and biases in quantisation units of the classes `present` (C,).
 
     It undoes the grid as the last step: q = (f − c)/step, or q = g·unit for normalised g, which the head then takes.
     """
@@ -113,7 +113,7 @@ Matrix = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ReleaseNoise:
-    """Standard deviations of the noise in an opened sum, in integers as they were summed.
+    """Standard deviations of the noise in an opened sum, in units of the summed integers.
 
     `second_moment` holds on B's diagonal; off the diagonal it is that over √2. The opened counts are
     `count_multiplier` times the records, and `counts` is the noise on them as opened.
@@ -132,7 +132,7 @@ class ReleaseNoise:
 
 @dataclass(frozen=True, eq=False)
 class DiscriminantRelease:
-    """Estimates of counts, class sums and second moment from one release of records of length 1.
+    """Estimates of class counts, class sums and second moment from one noisy sum over records of L2 norm 1.
 
     `counts` (C,) all ≥ 1; `class_sums` A (C, d); `second_moment` B (d, d) symmetric, with the noise as it was
     opened: `sums_sigma` per entry of A, `moment_sigma` per entry of B off its diagonal.
@@ -146,17 +146,17 @@ class DiscriminantRelease:
 
     @property
     def total(self) -> float:
-        """The number of records n."""
+        """The estimated number of records n."""
         return float(self.counts.sum())
 
     @property
     def mean(self) -> Vector:
-        """The mean record (d,), shortened to length 1 where noise made it longer than a mean of such records can be."""
+        """The mean record (d,), scaled down to norm 1 where noise made it longer than a mean of unit vectors can be."""
         return _cut(self.class_sums.sum(axis=0) / self.total)
 
     @property
     def shrunk_mean(self) -> Vector:
-        """The mean shrunk towards zero by its part of noise (James & Stein 1961, positive part), not longer than 1.
+        """The mean record, shrunk towards zero by its share of noise (James & Stein 1961, positive part), of norm ≤ 1.
 
         ΣA_j has the noise C·d·σ_A² in all: where it is no longer than that, the mean is taken for zero, whereas of
         few records `mean` is noise of length 1.
@@ -172,7 +172,7 @@ def _cut(mean: Vector) -> Vector:
 
 
 def read_release(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> DiscriminantRelease:
-    """Turn the opened blocks `counts`, `class_sums` and `second_moment` (grid units) into a `DiscriminantRelease`."""
+    """Estimate counts, class sums and second moment (`DiscriminantRelease`) from their opened blocks in grid units."""
     unit = grid.unit(aggregate["class_sums"].shape[1])
     sums = aggregate["class_sums"].astype(np.float64) / unit
     moment = full_matrix(aggregate["second_moment"], sums.shape[1]) / unit**2
@@ -207,7 +207,7 @@ NOISY_RIDGE = 0.6
 
 
 def denoise(matrix: Matrix, sigma: float) -> tuple[NDArray[np.float64], Matrix]:
-    """Return (ξ, V): estimated eigenvalues ξ ≥ 0, ascending (d,), and the noisy eigenvectors V (d, d), in columns.
+    """Return denoised eigenvalues ξ ≥ 0, ascending (d,), and eigenvectors V (d, d), in columns, of a noisy matrix.
 
     `matrix` (d, d) is S + E, S positive semi-definite and E symmetric with standard deviation `sigma` > 0 off
     the diagonal (√2·sigma on it), in the unit of the matrix. V diag(ξ) Vᵀ is the rotation-invariant estimator
@@ -226,12 +226,12 @@ def denoise(matrix: Matrix, sigma: float) -> tuple[NDArray[np.float64], Matrix]:
 
 
 def edge(dimension: int, sigma: float) -> float:
-    """Return half the spectral norm of the noise, σ√d (Wigner: its eigenvalues fill [−2σ√d, 2σ√d])."""
+    """Return half the spectral norm of a symmetric noise matrix, σ√d (Wigner: eigenvalues fill [−2σ√d, 2σ√d])."""
     return float(sigma * np.sqrt(dimension))
 
 
 def noise_aware_discriminant(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> LinearHead:
-    """Return the head for records of length 1, that is for (f − c)/‖f − c‖ in place of features f.
+    """Return the linear discriminant from noisy sums, for records of L2 norm 1: (f − c)/‖f − c‖ in place of features f.
 
     `aggregate` holds the opened `counts` N (C,), `class_sums` A (C, d) and `second_moment` B (upper triangle),
     of records that were made to have the length R = `grid.levels` steps; `noise` is the noise on them. Only
@@ -248,7 +248,7 @@ def noise_aware_discriminant(aggregate: Mapping[str, NDArray[np.int64]], grid: G
 
 
 def gaussian_classifier(release: DiscriminantRelease) -> tuple[Matrix, NDArray[np.float64]]:
-    """Return the weights (C, d) and biases (C,) for records of length 1."""
+    """Return weights (C, d) and biases (C,) of a Gaussian classifier of denoised covariance, for records of norm 1."""
     counts, sums = release.counts, release.class_sums
     means, centre = sums / counts[:, None], sums.sum(axis=0) / release.total
     values, vectors = denoise(unbiased_scatter(release), release.moment_sigma)
@@ -259,7 +259,7 @@ def gaussian_classifier(release: DiscriminantRelease) -> tuple[Matrix, NDArray[n
 
 
 def unbiased_scatter(release: DiscriminantRelease) -> Matrix:
-    """Return the scatter within classes, n times their common covariance, without the bias from the noise of A."""
+    """Return the within-class scatter, n times the shared covariance, free of the bias from noise in class sums."""
     within = within_scatter(release.second_moment, release.class_sums, release.counts)
     within[np.diag_indices(len(within))] += release.sums_sigma**2 * (1 / release.counts).sum()
     return within

@@ -1,4 +1,4 @@
-"""Read and write heads and other artifacts as safetensors files, with texts about their origin; for PyTorch."""
+"""Files of heads and other artifacts: safetensors with texts about their origin, and PyTorch state dictionaries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Parsed = TypeVar("Parsed")
 
 
 def to_safetensors(artifact: Artifact, metadata: Mapping[str, str]) -> bytes:
-    """Return a file's bytes: the artifact's tensors, its own texts, and the texts in `metadata`.
+    """Return the bytes of a safetensors file: the artifact's tensors, its own texts, and the texts in `metadata`.
 
     The same bytes for the same artifact and texts: the library writes texts in another order each time.
     """
@@ -52,7 +52,7 @@ def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
 
 
 def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
-    """Return what `parse` makes of a file's bytes. Raises BadInput with the file's name, also where `parse` does."""
+    """Read a file and return what `parse` makes of its bytes. Raises BadInput, which names the file."""
     try:
         return parse(read_limited(path))
     except OSError as error:
@@ -72,7 +72,7 @@ def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:
 
 
 def parse_tensors(content: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Return every tensor by name, and the metadata, from a file's bytes. Raises BadInput for no safetensors file."""
+    """Return all tensors by name and the metadata from a safetensors file's bytes. Raises BadInput for other bytes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -98,7 +98,7 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None
 
 
 def to_linear(head: LinearHead) -> torch.nn.Linear:
-    """Return the head's linear layer as a `torch.nn.Linear` of the same float32 weights, without the part before it."""
+    """Return the head's linear layer as a `torch.nn.Linear` of the same float32 weights, without any map before it."""
     import torch
 
     classes, dimension = head.weight.shape
@@ -110,7 +110,7 @@ def to_linear(head: LinearHead) -> torch.nn.Linear:
 
 
 def save_state_dict(artifact: Artifact, path: Path) -> None:
-    """Write a state dictionary, readable by its owner: of `to_linear(head)`, or of a model's tensors by name.
+    """Write a PyTorch state dictionary, readable by its owner: a head's linear layer, or a model's tensors by name.
 
     `torch.load(path, weights_only=True)` reads it. Raises BadInput where nothing can be written.
     """

@@ -1,4 +1,4 @@
-"""A classifier head: a linear layer behind a map of its inputs, with its digest and its predictions."""
+"""A classifier head: an optional map of its inputs, then a linear layer, with digest and predictions."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class HeadAdapter:
 
     @property
     def inputs(self) -> int:
-        """The number of entries of a record before the adapter."""
+        """Number of features that the adapter takes."""
         return int(self.layers[0][0].shape[-1])
 
     @property
     def outputs(self) -> int:
-        """The number of entries of a record behind the adapter."""
+        """Number of features that the adapter puts out."""
         return len(self.layers[-1][1])
 
     @property
@@ -64,7 +64,7 @@ class HeadAdapter:
         return tuple(array for layer in self.layers for array in layer)
 
     def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Map records (n, inputs) to (n, outputs) of length 1, or 0 where nothing is positive."""
+        """Map records (n, inputs) to vectors (n, outputs) of norm 1; what is zero before normalisation stays zero."""
         found = features
         for weight, bias in self.layers:
             found = np.maximum(found @ weight.T.astype(np.float64) + bias, 0.0)
@@ -91,7 +91,7 @@ ROWS = 8192
 
 @dataclass(frozen=True, eq=False)
 class Recentring:
-    """A map of records g (d,) to √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
+    """A recentring of records g (d,): √(d/(d+1))·z/‖z‖₂ with z = g·`matrix` − `centre`, float32 (d, d) and (d,)."""
 
     matrix: NDArray[np.float32]
     centre: NDArray[np.float32]
@@ -105,12 +105,12 @@ class Recentring:
 
     @property
     def inputs(self) -> int:
-        """The number of entries of a record before the map."""
+        """Number of features that the map takes."""
         return len(self.centre)
 
     @property
     def outputs(self) -> int:
-        """The number of entries behind the map, the same as before it."""
+        """Number of features that the map puts out, the same as it takes."""
         return len(self.centre)
 
     @property
@@ -119,7 +119,7 @@ class Recentring:
         return (self.matrix, self.centre)
 
     def apply(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Map records (n, d); a record equal to the centre stays there."""
+        """Map records (n, d) to recentred vectors of norm √(d/(d+1)), or to 0 where record·matrix equals the centre."""
         moved = features @ self.matrix.astype(np.float64) - self.centre
         lengths = np.sqrt(np.einsum("ij,ij->i", moved, moved))[:, None]
         dimension = len(self.centre)
@@ -157,12 +157,12 @@ class LinearHead(Artifact):
 
     @property
     def inputs(self) -> int:
-        """The number of entries of a record that the head takes."""
+        """Number of features that the head takes."""
         return self.before.inputs if self.before is not None else int(self.weight.shape[1])
 
     @property
     def arrays(self) -> tuple[NDArray[np.float32], ...]:
-        """The weights, the biases, the arrays before them, then the class means."""
+        """The head's arrays: weights, biases, those of an adapter or a recentring before them, then the class means."""
         before = self.before.arrays if self.before is not None else ()
         return (self.weight, self.bias, *before, *(() if self.means is None else (self.means,)))
 
@@ -176,7 +176,7 @@ class LinearHead(Artifact):
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """The tensors by name: `weight`, `bias`, those before them (for example "stacked.0.weight"), `means`."""
+        """The tensors by name: `weight`, `bias`, an adapter's or recentring's (such as "stacked.0.weight"), `means`."""
         names = ["weight", "bias"]
         if isinstance(self.before, Recentring):
             names += RECENTRING
@@ -212,7 +212,7 @@ class LinearHead(Artifact):
 
 
 def head_digest(head: LinearHead) -> str:
-    """Return SHA-256 (hex) of the weights (row by row), then the biases, as little-endian float32, nothing else.
+    """Return the SHA-256 (hex) of a head's weights (row by row), then biases, as little-endian float32, no header.
 
     Those of an adapter's layers follow, then class means if it carries any; a recentring is no part of it.
     """

@@ -1,4 +1,4 @@
-"""Refinement rounds: a softmax head from sums of clipped gradients, noisy ones under differential privacy.
+"""Refinement rounds: a softmax classifier trained by sums of clipped gradients, noisy under differential privacy.
 
 The rounds run in a geometry that the first sum has already paid for: records are recentred, whitened by the noisy
 second moment and made equally long before they are clipped (features of known covariance: Mehta et al. 2023), so that
@@ -65,7 +65,7 @@ NOISY_PACE = _Pace(20.0, momentum=0.5)
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """The geometry of the rounds: `whitening` maps records (n, d) to (n, D), D = d + 1; `start` (C, D) are weights.
+    """Set-up of refinement rounds: `whitening` maps records (n, d) to (n, D), D = d + 1; `start` (C, D) are weights.
 
     `scale` is the mapped records' second moment in each direction that they fill, in records: n/d_eff.
     """
@@ -76,7 +76,7 @@ class Refinement:
 
 
 def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Refinement:
-    """Return the whitening of the refinement rounds, from a noisy first sum; the weights start at zero.
+    """Return the set-up of refinement rounds from a noisy first sum: the whitening, and weights of zero.
 
     With m the shrunk mean (`DiscriminantRelease.shrunk_mean`), ξ, V the denoised spectrum of B − n m mᵀ and ρ = 0.3σ√d:
     M = V diag(n/(ξ + ρ))^0.45 Vᵀ, x/R_x = (√(d/D) (q/R − m)M/‖(q/R − m)M‖, 1/√D). What lies below the ridge stays as
@@ -93,7 +93,7 @@ def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Release
 
 
 def begin_exact(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> Refinement:
-    """Return whitening and starting weights of the refinement rounds, from a first sum without noise.
+    """Return the set-up of refinement rounds from a first sum without noise: the whitening, and the starting weights.
 
     M = V diag((ξ + ρ)/n)^(−1/2) Vᵀ/√d maps q/R − m to vectors of mean square length ≤ 1. The start are the scores
     w·q/R + b of the one-shot head (`gaussian_classifier`), which of mapped records are those of
@@ -135,7 +135,7 @@ def step(
     rounds: int,
     pace: _Pace,
 ) -> Matrix:
-    """Return the next weights (C, D) from one opened sum of `softmax_gradient` (C, D) at the present `weights`.
+    """Return the weights (C, D) after one gradient step, from an opened sum of `softmax_gradient` (C, D) at `weights`.
 
     `before` are the weights of the round before, in the first the present ones. `sigma` is the noise on each entry of
     the sum, in its integers. With G the gradient in real units, s the noise in these and β the momentum:
@@ -153,13 +153,13 @@ def step(
 
 
 def integer_weights(weights: Matrix) -> NDArray[np.int64]:
-    """Return weights (C, D) in units of 2⁻¹⁶, as they are broadcast; they are cut at ±2²⁰."""
+    """Convert weights (C, D) to the integers that are broadcast to clients, in units of 2⁻¹⁶ and clipped to ±2²⁰."""
     integers: NDArray[np.int64] = np.rint(np.clip(weights, -MAX_WEIGHT, MAX_WEIGHT) * 2**WEIGHT_BITS).astype(np.int64)
     return integers
 
 
 def refined_head(weights: Matrix, refinement: Refinement, grid: Grid) -> LinearHead:
-    """Return the head for records of length 1, which it recentres and whitens as the rounds did the integers."""
+    """Return a head for records of L2 norm 1, which recentres and whitens them as the rounds did quantised records."""
     whitening = refinement.whitening
     unit = grid.unit(len(whitening.centre))
     largest = float(np.abs(whitening.matrix).max(initial=1))

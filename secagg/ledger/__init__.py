@@ -1,4 +1,4 @@
-"""The ledger, a client's record of what its data were charged, and the account of a data set's budget."""
+"""The ledger, a client's record of the privacy cost charged to its data sets, and the state of each one's budget."""
 
 from secagg.ledger.ledger import FILE_NAME, START, Entry, Ledger, head_after
 

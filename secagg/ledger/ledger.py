@@ -1,6 +1,6 @@
-"""The ledger: a client's own database of the charges for each data set, append-only and hash-chained.
+"""The ledger: a client's append-only, hash-chained database of the privacy cost charged to each data set.
 
-Append-only and hash-chained. A row is one federation, charged in full and on the disk before its first upload leaves,
+A row is one federation, charged in full and on the disk before its first upload leaves,
 so that a crash can only overstate what was released; a second row of the same one says what it came to where it ended
 early (`settle`). What rows add up to is for `secagg.ledger.spending`; how a cost is
 written, for `COSTS`.
@@ -87,7 +87,7 @@ mechanism is another kind, with its own parameters as content; the schema stays.
 
 @dataclass(frozen=True)
 class Entry:
-    """One row of a ledger: its number, from 1 over the whole ledger, its release, and the chain's head (32 bytes).
+    """One row of a ledger: its number, from 1, the privacy cost that it records, and the hash chain's head (32 bytes).
 
     `at` is when it was written (UTC, to the second), by this machine's clock and for people alone: no head covers it.
     None for rows that were recovered.
@@ -100,12 +100,12 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """The chain's head after this row, which covers all rows up to it; the client's transcript records it."""
+        """The hash chain's head after this row, which covers all rows up to it; the client's transcript records it."""
         return self.head
 
 
 class Ledger:
-    """The ledger of one client: the releases of all its data sets.
+    """The ledger of one client: the privacy costs charged to all its data sets.
 
     Data names are paths: what was spent on `heart` counts for `heart/v2` and the other way round, under every spelling
     (`secagg.agreement.policy.data_set`). Every method verifies its whole chain first. A full rollback is not detectable
@@ -154,18 +154,18 @@ class Ledger:
             return self._entries(connection)
 
     def check(self, release: Release, budget: Budget) -> None:
-        """Raise PlanRefused, with figures, when the release does not fit into what is left of the budget.
+        """Raise PlanRefused, with figures, when a plan's privacy cost exceeds what is left of the budget.
 
         The same session counts once, however often it is checked. Raises BadInput when the ledger has it otherwise.
         """
         refuse_overspending([entry.release for entry in self.entries()], release, budget)
 
     def account(self, release: Release | None, data_name: str, budget: Budget) -> Account:
-        """Return the account of a data set: ε spent so far, ε of a plan (`release`), and ε left of the budget."""
+        """Return the state of a data set's budget: ε spent so far, ε of a plan (`release`), and ε left."""
         return account_of([entry.release for entry in self.entries()], release, data_name, budget)
 
     def record(self, release: Release, budget: Budget, at: datetime.datetime | None = None) -> Entry:
-        """Check the budget and write the release, synced to disk, in one transaction.
+        """Check the budget and write a plan's privacy cost (`release`), synced to disk, in one transaction.
 
         The same release again changes nothing and gives the same entry; `at` is when it happened, where that is known.
         Raises like `check`, and BadInput when the disk refuses; nothing is written then.
@@ -181,7 +181,7 @@ class Ledger:
             return _append(connection, entries, release, at)
 
     def settle(self, whole: Release, part: Release, at: datetime.datetime | None = None) -> Entry:
-        """Lower the charge `whole` of a plan that has ended for good to `part`.
+        """Lower the privacy cost charged for a plan that has ended for good from `whole` to `part`.
 
         Nothing of the plan may leave afterwards.
         The same again changes nothing. Raises BadInput where the plan was not charged so, or is not settled by this.
@@ -196,7 +196,7 @@ class Ledger:
             return _append(connection, entries, part, at)
 
     def begin_upload(self, round_digest: bytes) -> None:
-        """Record that a vector of the round with this digest may have left; doing so again changes nothing."""
+        """Record that an upload may have begun in the round with this digest; doing so again changes nothing."""
         with self._connection("BEGIN IMMEDIATE") as connection:
             heads = self._uploads(connection)
             if round_digest not in heads:
@@ -205,14 +205,14 @@ class Ledger:
                 connection.execute("INSERT INTO uploads VALUES (?, ?, ?)", row)
 
     def has_uploaded(self, round_digest: bytes) -> bool:
-        """Return whether a vector of the round with this digest may have left.
+        """Return whether an upload may have begun in the round with this digest.
 
         Another vector would be another release.
         """
         return round_digest in self.uploads()
 
     def uploads(self) -> tuple[bytes, ...]:
-        """Return the digests of the rounds whose vector may have left, in order. Raises BadInput for a changed row."""
+        """Return, in order, the digests of rounds whose upload may have begun. Raises BadInput for a changed row."""
         with self._connection("BEGIN") as connection:
             return tuple(self._uploads(connection))
 
@@ -278,7 +278,7 @@ class Ledger:
 
 
 def head_after(head: bytes, number: int, release: Release) -> bytes:
-    """Return the chain's head after row `number` (from 1) with this release; `head` is the head before that row."""
+    """Return the hash chain's head after row `number` (from 1) with this release; `head` is the one before that row."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     row = [release.session, release.plan, *(text.encode() for text in texts)]
     for unit, adjacency, kind, content in map(_columns, release.spent):

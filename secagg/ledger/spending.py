@@ -1,4 +1,4 @@
-"""Compute the privacy cost of plans on a data set, single and joint, and whether one more fits a budget.
+"""Compute the privacy cost of one or several plans on a data set, and whether one more fits a budget.
 
 A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
 budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
@@ -53,7 +53,7 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """A plan's cost for one unit and adjacency. Raises BadInput for training unless these are record and add-remove."""
+    """A plan's cost for a privacy unit and adjacency. Raises BadInput for training unless by record and add-remove."""
 
     unit: Unit
     adjacency: Neighbours
@@ -68,7 +68,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Release:
-    """The privacy cost of one federation for one data set: the plan's claim (ε, δ), and the costs that are added up.
+    """The privacy cost of one federation for one data set: its claimed (ε, δ), and the costs used in composition.
 
     (ε, δ) is the plan's claim for its `unit` and `adjacency`. `spent` has every (unit, adjacency) in which the plan can
     be accounted, the plan's own among them; in any other it costs infinity. A sum without noise (ε infinite) has none.
@@ -95,13 +95,13 @@ class Release:
             raise BadInput(f"a release of epsilon {self.epsilon} has costs for {pairs}", remedy=remedy)
 
     def cost(self, unit: Unit, adjacency: Neighbours) -> Cost | None:
-        """Return the release's cost for a unit and adjacency; None if infinite."""
+        """Return the privacy cost for this unit and adjacency; None if it is infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
 
 
 def settles(row: Release, whole: Release) -> bool:
-    """Return whether `row` settles (lowers) the charge `whole` of the same plan."""
+    """Return whether `row` records a valid lower charge in the place of the charge `whole` of the same plan."""
     same = ("data_name", "session", "plan", "unit", "adjacency", "delta")
     if any(getattr(row, name) != getattr(whole, name) for name in same) or not row.epsilon <= whole.epsilon < math.inf:
         return False
@@ -113,7 +113,7 @@ def settles(row: Release, whole: Release) -> bool:
 
 
 def counted_rows(releases: Sequence[Release]) -> list[Release]:
-    """Return the rows that count: for a settled plan the row that settled it, for any other plan its charge."""
+    """Return the charges in force: the lowered one for each plan that ended early, the original one for any other."""
     counted: list[Release] = []
     for release in releases:
         whole = next((place for place, each in enumerate(counted) if settles(release, each)), None)
@@ -125,14 +125,14 @@ def counted_rows(releases: Sequence[Release]) -> list[Release]:
 
 
 def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
-    """Return the row that settled the charge `whole` of a plan; None where the plan is not settled."""
+    """Return the row that lowered the charge `whole` of a plan; None where none did."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
 def total_cost(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
-    """Return the releases' joint cost: Gaussian if `gaussian` and all are, else a Rényi curve; None if infinite."""
+    """Return the composed cost of releases: Gaussian if `gaussian` and all are, else Rényi; None if infinite."""
     costs = [release.cost(unit, adjacency) for release in releases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
@@ -171,12 +171,12 @@ def total_epsilon(
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
-    """Return the releases about one data set, and those that name no data set, which count for every one."""
+    """Return the privacy costs charged to one data set, with those that name no data set, which count for every one."""
     return [release for release in releases if data_set(release.data_name) in (data_set(data_name), "")]
 
 
 def refuse_overspending(releases: Sequence[Release], release: Release, budget: Budget) -> None:
-    """Raise PlanRefused unless the release fits the budget together with the other `releases` about its data set.
+    """Raise PlanRefused unless a plan's cost (`release`) and the others on its data set together fit the budget.
 
     That is tested for each unit and adjacency among them. A settled one adds nothing. Raises BadInput when its session
     is among `releases` with another plan, name or cost.
@@ -201,7 +201,7 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
 
 @dataclass(frozen=True)
 class Account:
-    """The state of one data set's budget; every figure is an ε at `delta`, for one unit and adjacency.
+    """The state of one data set's budget: ε spent, planned, allowed and left, all at one `delta`, unit and adjacency.
 
     `spent` before the plan, in so many other `sessions`; `plan` alone (0 where none is asked about); `together`;
     `limit`; and `left`, the most that a further plan may cost. ε of several plans do not add up: `together` is mostly
@@ -220,7 +220,7 @@ class Account:
 
 
 def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
-    """Return a data set's account: ε spent so far, of a plan (`release`), of both together, and left of the budget.
+    """Return the state of a data set's budget: ε spent so far, of a plan (`release`), of both together, and left.
 
     Where plans differ in unit or adjacency, it is for the pair with the largest ε. Raises BadInput for a δ out of
     range.

@@ -1,4 +1,4 @@
-"""Networks that members train: programs, training on a member's records, trained models as artifacts."""
+"""Networks (programs) that clients train: their definitions, training on a client's records, and trained models."""
 
 from secagg.networks.adapted import Adapted, OverEncoder
 from secagg.networks.private_training import DpSgdSettings, dp_sgd

@@ -1,4 +1,4 @@
-"""Adapters in a frozen encoder, and programs of them: the shared adapter, with a member's head, and both adapters.
+"""Networks of adapters in a frozen encoder: the shared adapter alone, with a head, or with a client's own adapter.
 
 Without the encoder programs have shapes and starts; `over` an encoder they take its prepared records and give scores.
 """
@@ -30,9 +30,10 @@ LARGEST_RANK = 1 << 12
 
 @dataclass(frozen=True)
 class EncoderAdapter:
-    """An adapter with a part at every place (`tell_places`): a bottleneck of `rank` ReLU units, or a LoRA of that rank.
+    """An adapter in several modules of an encoder (`places`): bottlenecks of `rank` ReLU units, or LoRA of that rank.
 
     A bottleneck adds W_up·ReLU(W_down·h + b_down) + b_up to the h that comes out, a LoRA 2·B·A·x of the x that goes in.
+    `places` is a text of `tell_places`.
     """
 
     kind: str
@@ -48,16 +49,16 @@ class EncoderAdapter:
 
     @property
     def name(self) -> str:
-        """Name in programs, for example bottleneck:48:12x768."""
+        """Name of the adapter within network names, for example bottleneck:48:12x768."""
         return f"{self.kind}:{self.rank}:{self.places}"
 
     @cached_property
     def widths(self) -> tuple[int, ...]:
-        """The widths of the places, one after the other."""
+        """Output widths of the encoder modules that the adapter attaches to, in order."""
         return read_places(self.places)
 
     def shapes(self, prefix: str) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of an adapter's tensors by name, place by place."""
+        """Return the shapes of the adapter's tensors by name, module by module."""
         named: dict[str, tuple[int, ...]] = {}
         for number, width in enumerate(self.widths):
             at, wide, narrow = f"{prefix}.{number}", (self.rank, width), (width, self.rank)
@@ -69,7 +70,7 @@ class EncoderAdapter:
         return named
 
     def bounds(self, prefix: str) -> dict[str, float]:
-        """Return the bounds of the starts: weights of a bottleneck, and a LoRA's A (Kaiming); its B starts at 0."""
+        """Return bounds of the initial weights by name: a bottleneck's, and a LoRA's A (Kaiming); its B starts at 0."""
         started: dict[str, float] = {}
         for number, width in enumerate(self.widths):
             if self.kind == BOTTLENECK:
@@ -80,7 +81,7 @@ class EncoderAdapter:
         return started
 
     def require_fit(self, encoder: Encoder) -> None:
-        """Raise BadInput unless the encoder has exactly these places."""
+        """Raise BadInput unless the encoder has exactly the modules, by number and width, that the adapter needs."""
         found = tell_places(encoder.places(self.kind))
         if found != self.places:
             problem = f"{encoder.name} has the places {found} for {self.kind} adapters, the plan says {self.places}"
@@ -89,7 +90,7 @@ class EncoderAdapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """Return the changes at every place: the adapters of the prefixes in `weights`, each times its weight."""
+        """Return for each module a function that adds the weighted adapters (`weights`, by prefix) to its output."""
         return {
             place.name: partial(self._changed, parameters, number, weights)
             for number, place in enumerate(encoder.places(self.kind))
@@ -104,7 +105,7 @@ class EncoderAdapter:
         return output + sum(added[1:], added[0])
 
     def added(self, parameters: Mapping[str, Tensor], at: str, given: Tensor, output: Tensor) -> Tensor:
-        """Return one adapter's addition to the `output` (n, …, width) of a place, for what is `given` to it."""
+        """Return one adapter's addition to the `output` (n, …, width) of a module whose input is `given`."""
         from torch.nn import functional
 
         if self.kind == LORA:
@@ -121,7 +122,7 @@ HEAD, HEAD_BIAS = "head.weight", "head.bias"
 
 @dataclass(frozen=True)
 class Adapted(BuiltIn):
-    """The base of programs of adapters: `dimension` is the encoder's pooled width, `classes` a head's most answers."""
+    """Base of adapter networks: `dimension` is the encoder's pooled width, `classes` the most classes of a head."""
 
     scale = 1.0  # encoders take prepared records
     form: ClassVar[str]
@@ -131,12 +132,12 @@ class Adapted(BuiltIn):
 
     @property
     def name(self) -> str:
-        """Name of the program, for example head-bottleneck:48:12x768."""
+        """Name of the network, for example head-bottleneck:48:12x768."""
         return self.form.format(self.adapter.name)
 
     @property
     def prefixes(self) -> Mapping[str, float]:
-        """The adapters' prefixes, and how much of each adapter is added in predictions: mostly the shared one alone."""
+        """Weight of each adapter's output in predictions, by prefix of tensor names; mostly the shared one alone."""
         return {SHARED: 1.0}
 
     @property
@@ -156,7 +157,7 @@ class Adapted(BuiltIn):
         }
 
     def over(self, encoder: Encoder) -> OverEncoder:
-        """Return this program in an encoder. Raises BadInput if its places or pooled width are others."""
+        """Return this network inside an encoder. Raises BadInput if the encoder's modules or pooled width differ."""
         self.adapter.require_fit(encoder)
         if encoder.dimension != self.dimension:
             raise BadInput(f"{encoder.name} gives {encoder.dimension} numbers, the adapters are for {self.dimension}")
@@ -168,7 +169,7 @@ class Adapted(BuiltIn):
 
 @dataclass(frozen=True)
 class SharedAdapter(Adapted):
-    """The shared adapter alone: it predicts nothing without a head, and heads are the members' own."""
+    """The shared adapter alone; it cannot predict, because each client keeps a head of its own."""
 
     form = "{}"
 
@@ -183,14 +184,14 @@ class SharedAdapter(Adapted):
 
 @dataclass(frozen=True)
 class WithHead(Adapted):
-    """The shared adapter with a head."""
+    """The shared adapter with a classifier head."""
 
     form = "head-{}"
 
 
 @dataclass(frozen=True)
 class Dual(Adapted):
-    """The dual-adapter teacher: the mean of the shared adapter and of a member's own, with a head."""
+    """The dual-adapter teacher of FedDAT: the mean of the shared adapter and of a client's own, with a head."""
 
     form = "dual-{}"
 
@@ -201,7 +202,7 @@ class Dual(Adapted):
 
 @dataclass(frozen=True)
 class OverEncoder(BuiltIn):
-    """A program of adapters inside an encoder: it takes prepared records of `dimension` numbers each."""
+    """Adapters inside their encoder, as a network on records that `prepare` converted to `dimension` numbers each."""
 
     scale = 1.0  # records are prepared
     adapted: Adapted
@@ -209,7 +210,7 @@ class OverEncoder(BuiltIn):
 
     @property
     def name(self) -> str:
-        """The name of the program of adapters."""
+        """The name of the network of adapters, without the encoder."""
         return self.adapted.name
 
     @property
@@ -224,7 +225,7 @@ class OverEncoder(BuiltIn):
         return self.by(parameters, x, self.adapted.prefixes)
 
     def by(self, parameters: Mapping[str, Tensor], x: Tensor, weights: Mapping[str, float]) -> Tensor:
-        """Return scores (n, C) with so much of each adapter (`weights`, by prefix); other parameters are the head's."""
+        """Return scores (n, C) of the head on the encoder, whose adapters are weighted by `weights` (by prefix)."""
         from torch.nn import functional
 
         with self.encoder.changed(self.adapted.adapter.changes(self.encoder, parameters, weights)):
@@ -232,5 +233,5 @@ class OverEncoder(BuiltIn):
         return functional.linear(pooled, parameters[HEAD], parameters[HEAD_BIAS])
 
     def prepare(self, inputs: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return stored records as `logits` takes them (n, d). Raises BadInput."""
+        """Convert stored records to the input (n, d) of `logits`. Raises BadInput."""
         return self.encoder.prepare(inputs)

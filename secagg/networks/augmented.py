@@ -1,4 +1,4 @@
-"""A classifier with augmented embeddings (FRAug, Chen et al. 2023): the losses of its three parts, in one row.
+"""FRAug, a classifier trained on augmented embeddings (Chen et al. 2023): the losses of its three networks.
 
 θ, the classifier, learns from real embeddings and, in its last layer alone, from synthetic ones (Eqs. 1 and 2). ω, the
 generator (G in the paper), makes embeddings that the classifier knows and that lie far from the member's own (Eq. 5).
@@ -39,7 +39,7 @@ GENERATOR, TRANSFER = "generator", "transfer"
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Sizes of generator G (`hidden` units) and RTNet M (`latent` units) for C `classes` and embeddings of `width`."""
+    """Sizes of FRAug's generator G (`hidden` units) and RTNet M (`latent` units); C `classes`, embeddings' `width`."""
 
     classes: int
     width: int
@@ -57,11 +57,11 @@ class Augmentation:
 
     @property
     def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the RTNet's tensors by name."""
+        """The shapes of the transfer network's (RTNet's) tensors by name."""
         return _two_layers(TRANSFER, self.width, self.latent, self.width)
 
     def start(self, kind: str, seed: bytes) -> NDArray[np.float64]:
-        """Return first parameters of G or M, the same everywhere: He's before a ReLU, Glorot's at M's end."""
+        """Return initial parameters of generator or RTNet from a seed: He's bounds, Glorot's for RTNet's last layer."""
         shapes = self.generator_shapes if kind == GENERATOR else self.transfer_shapes
         bounds = {name: he_bound(shape[1]) for name, shape in shapes.items() if name.endswith("weight")}
         if kind == TRANSFER:
@@ -78,7 +78,7 @@ class Augmentation:
         return self._layer(parameters, f"{GENERATOR}.second", inside).relu()
 
     def transfer(self, parameters: Mapping[str, Tensor], v: Tensor) -> Tensor:
-        """Return the RTNet's residuals (n, width) of embeddings v (n, width)."""
+        """Return the residuals (n, width) that the transfer network (RTNet) makes of embeddings v (n, width)."""
         return self._layer(parameters, f"{TRANSFER}.second", self._layer(parameters, f"{TRANSFER}.first", v).relu())
 
     def _layer(self, parameters: Mapping[str, Tensor], name: str, rows: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class Augmentation:
 
 
 def size_of(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Return the number of entries of all tensors of these shapes."""
+    """Return the total number of entries of tensors of these shapes."""
     return sum(map(math.prod, shapes.values()))
 
 
@@ -100,7 +100,7 @@ def _two_layers(name: str, inputs: int, hidden: int, outputs: int) -> dict[str, 
 
 
 def mean_discrepancy(a: Tensor, b: Tensor) -> Tensor:
-    """Return MMD² (Gretton et al. 2012) of rows (g, m, d) and (g, n, d), the mean over the g pairs of sets.
+    """Return MMD² (Gretton et al. 2012) of rows (g, m, d) against rows (g, n, d), averaged over the g pairs of sets.
 
     The biased statistic, summed over `KERNELS` kernels whose widths are constants to the gradient: from 0 to 10.
     """
@@ -116,18 +116,18 @@ def mean_discrepancy(a: Tensor, b: Tensor) -> Tensor:
 
 
 def mean_square(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean square of the differences of rows (…, d), which are paired."""
+    """Return the mean squared difference of paired rows (…, d)."""
     return (a - b).square().mean()
 
 
 def bounded_square(a: Tensor, b: Tensor) -> Tensor:
-    """Return the mean of s/(1 + s), s the mean square of a pair's differences: below 1, so that it can be maximised."""
+    """Return the mean of s/(1 + s), below 1 so that it can be maximised; s is the mean squared difference of a pair."""
     squares = (a - b).square().mean(dim=-1)
     return (squares / (1 + squares)).mean()
 
 
 class Distance(StrEnum):
-    """The distance between synthetic embeddings and a member's own."""
+    """A kind of distance between synthetic embeddings and a client's own."""
 
     MMD = "mmd"
     L2 = "l2"
@@ -135,7 +135,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of a round's losses: `alpha` for the generator's distance, `beta` for the RTNet's, and `strength`."""
+    """Weights of a round's losses: `alpha`, `beta` of generator's and RTNet's distance; `strength` scales residuals."""
 
     alpha: float
     beta: float
@@ -146,7 +146,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Class prototypes to augment: `anchors` and noise `z` (k·m, …), m rows with `labels` for each of k known classes.
+    """Prototypes to augment: rows `anchors` with noise `z` and `labels` (k·m, …), m rows for each of k known classes.
 
     `prototypes` (C, width) are all of them.
     """
@@ -160,7 +160,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Augmented:
-    """All networks' tensors in one row: generator, classifier, RTNet; without augmentation the classifier alone."""
+    """Generator, classifier and RTNet, all tensors in one flat vector; without augmentation the classifier alone."""
 
     classifier: Normalised
     augmentation: Augmentation | None
@@ -172,17 +172,17 @@ class Augmented:
 
     @property
     def transfer_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of the RTNet's tensors by name."""
+        """The shapes of the transfer network's (RTNet's) tensors by name."""
         return self.augmentation.transfer_shapes if self.augmentation else {}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shapes of all tensors by name."""
+        """The shapes of all networks' tensors by name."""
         return {**self.generator_shapes, **self.classifier.shapes, **self.transfer_shapes}
 
     @property
     def size(self) -> int:
-        """The number of entries of all tensors."""
+        """The number of entries of all networks' tensors."""
         return size_of(self.shapes)
 
     @property
@@ -194,7 +194,7 @@ class Augmented:
     def classifier_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """Return the classifier's loss on real embeddings `u`; synthetic ones teach its last layer (Eqs. 1 to 3)."""
+        """Return the loss on real embeddings `u`, plus that of the last layer alone on synthetic ones (Eqs. 1 to 3)."""
         import torch
         from torch.nn import functional
 
@@ -211,14 +211,14 @@ class Augmented:
         return real + losses.sum()
 
     def synthesise(self, parameters: Tensors, anchors: Tensor, z: Tensor, labels: Tensor, strength: float) -> Tensor:
-        """Return û (n, width) = anchor + strength·M(G(z, y)), with a gradient to the RTNet M alone (Eq. 3)."""
+        """Return embeddings û (n, width) = anchor + strength·M(G(z, y)), with a gradient to RTNet M alone (Eq. 3)."""
         v = self._networks.generate(parameters, z, labels).detach()
         return anchors + strength * self._networks.transfer(parameters, v)
 
     def generator_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """Return the generator's loss, at a fixed classifier and fixed embeddings (Eq. 5)."""
+        """Return the generator's loss, with the classifier and the real embeddings held fixed (Eq. 5)."""
         from torch.nn import functional
 
         v = self._networks.generate(parameters, z, labels)
@@ -232,7 +232,7 @@ class Augmented:
     def transfer_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """Return the RTNet's loss, at a fixed classifier, generator and fixed embeddings (Eq. 6)."""
+        """Return the RTNet's loss, with the classifier, the generator and the real embeddings held fixed (Eq. 6)."""
         fixed = _fixed(parameters)
         own = self.synthesise(parameters, u, z, labels, weights.strength)
         loss = -_mean_entropy(self.classifier.classify(fixed, own))
@@ -252,7 +252,7 @@ class Augmented:
 
 @dataclass(frozen=True)
 class OneRecord(Program):
-    """A program whose loss is the sum of FRAug's three losses on a single record, for DP-SGD.
+    """A network whose loss is the sum of FRAug's three losses on a single record, for DP-SGD.
 
     It reads that record, the parameters, and noise `z` (k, latent), which no record decides: no prototypes, no
     distance of sets, no batch. With squares, Σ_i ‖G(z, y_i) − f(x_i)‖² has the gradient of n·‖G − mean‖². Gradients of
@@ -296,7 +296,7 @@ class OneRecord(Program):
         return self.whole.classifier.logits(parameters, x)
 
     def loss(self, parameters: Tensors, x: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss over records, each with every noise z."""
+        """Return the mean loss over records, each combined with every noise vector z."""
         draws = len(self.z)
         u = self.whole.classifier.learn(parameters, x).repeat_interleave(draws, dim=0)
         wanted, z = labels.repeat_interleave(draws), u.new_tensor(self.z).repeat(len(labels), 1)

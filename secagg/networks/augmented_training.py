@@ -1,4 +1,4 @@
-"""Training of a classifier with augmented embeddings on one member's records (FRAug, Algorithm 1, ClientUpdate)."""
+"""Training of a classifier with augmented embeddings on one client's records (FRAug, Algorithm 1, ClientUpdate)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Count = Annotated[int, Range(1, math.inf)]
 
 @dataclass(frozen=True)
 class AugmentedSettings:
-    """`steps` ≥ 1 on `batch` ≥ 1 records: classifier at `rate`, generator at `generator_rate`, RTNet `transfer_rate`.
+    """Settings: `steps` ≥ 1 on `batch` ≥ 1 records; learning rates of classifier (`rate`), generator and RTNet.
 
     Momentum and FedProx's `proximal` are those of `TrainingSettings`. `synthetic` rows stand for all known classes
     together, their prototypes moving by `ema` toward each batch's means.
@@ -60,7 +60,7 @@ def train_augmented(
     weights: Weights,
     randomness: RandomSource,
 ) -> tuple[Floats, Floats]:
-    """Return all parameters (size,) and the prototypes (C, width) after training on records (n, d), n ≥ 0.
+    """Return all networks' parameters (size,) and class prototypes (C, width) after training on records (n, d), n ≥ 0.
 
     A row of zeros is no prototype. Computed in float32 on one thread, all draws from `randomness`. No records change
     nothing. Training that leaves the finite numbers returns what it got: look before you use it. Raises BadInput for
@@ -91,7 +91,7 @@ def train_privately(
     private: DpSgdSettings,
     randomness: RandomSource,
 ) -> Untainted[Floats]:
-    """Return all parameters (size,) after DP-SGD from `start`, all three parts in one clipped gradient (`dp_sgd`).
+    """Return all networks' parameters (size,) after DP-SGD from `start`, which clips their gradients as one (`dp_sgd`).
 
     Every step has noises z of its own, which no record decides. Raises as `dp_sgd`.
     """
@@ -105,14 +105,14 @@ def train_privately(
 
 
 def batches(count: int, batch: int, steps: int, randomness: RandomSource) -> list[NDArray[np.int64]]:
-    """Return the rows of `steps` batches, from random orders one after another; none is larger than all records."""
+    """Return the record indices of `steps` batches, from random orders one after another: min(batch, count) each."""
     size = min(batch, count)
     orders = [shuffled(count, randomness) for _ in range(-(-steps * size // count))]
     return np.split(np.concatenate(orders)[: steps * size], steps)
 
 
 def draws_of(randomness: RandomSource) -> np.random.Generator:
-    """Return the stream of a training's noises z, from 16 bytes."""
+    """Return the random generator of a training's noise vectors z, seeded by 16 bytes of `randomness`."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(randomness.bytes(16), "little")))
 
 

@@ -1,4 +1,4 @@
-"""Training of a shared adapter, a member's own and its head on the member's records (Chen et al. 2024, "FedDAT").
+"""Training of a shared adapter, a client's own and its head on the client's records (Chen et al. 2024, "FedDAT").
 
 The dual-adapter teacher is the mean of the member's own adapter A_c and a frozen copy Â_s of the shared one as the
 round began. It and the shared adapter A_s learn the answers, and each learns from the other (mutual distillation):
@@ -41,7 +41,7 @@ RAMPS = ("training", "round", "off")
 
 @dataclass(frozen=True)
 class DistillingSettings(TrainingSettings):
-    """AdamW at `rate`, warmed up over a tenth of the round's steps, then lowered linearly to 0, whatever `momentum`.
+    """AdamW settings (not `momentum`): `rate`, warmed up over a tenth of the round's steps, then lowered linearly to 0.
 
     `ramp`: over what α grows ("off": it is 1).
     """
@@ -55,21 +55,21 @@ class DistillingSettings(TrainingSettings):
             raise BadInput(f"there is no ramp {self.ramp!r}", remedy=f"choose one of {', '.join(RAMPS)}")
 
     def alpha(self, done: float, number: int, rounds: int) -> float:
-        """Return the distillation weight α after the share `done` of round `number`."""
+        """Return the distillation weight α when the fraction `done` of round `number` is over."""
         if self.ramp == "off":
             return 1.0
         share = done if self.ramp == "round" else (number - 1 + done) / rounds
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
-        """Return the factor of the rate at step `step` of the round's `steps`."""
+        """Return the factor of the learning rate at step `step` of the round's `steps`."""
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 
 
 @dataclass(frozen=True)
 class Distilling(OverEncoder):
-    """A program whose loss is the sum of both losses of a record, for per-record gradients; α·T² is `pull`.
+    """A network whose loss adds a student's and a teacher's, for gradients of records; `pull` = α·T² weights their KL.
 
     What is detached is so in both, and the frozen copy `reference` is what the round began at: so the gradient of A_s
     is L_s's, that of A_c is L_DAT's, the head's is of both, and clipping sees them as one vector.
@@ -84,7 +84,7 @@ class Distilling(OverEncoder):
         return self.by(parameters, x, {SHARED: 1.0})
 
     def teacher(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return the teacher's scores z_t (n, C): the mean of the frozen shared copy and the member's own adapter."""
+        """Return the teacher's scores z_t (n, C): the mean of the frozen shared copy and the client's own adapter."""
         return self.by({**parameters, **self.reference}, x, {TEACHER: 0.5, OWN: 0.5})
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class Distilling(OverEncoder):
         return both + self.pull * (self.divergence(z_t.detach(), z_s) + self.divergence(z_s.detach(), z_t))
 
     def divergence(self, teaching: Tensor, learning: Tensor) -> Tensor:
-        """Return the mean KL(softmax(teaching/T) ‖ softmax(learning/T))."""
+        """Return the mean over records of KL(softmax(teaching/T) ‖ softmax(learning/T)), T being the temperature."""
         from torch.nn import functional
 
         learnt, taught = (functional.log_softmax(z / self.temperature, dim=1) for z in (learning, teaching))
@@ -103,7 +103,7 @@ class Distilling(OverEncoder):
 
 
 def distilling(dual: OverEncoder, shared: NDArray[np.float64], settings: DistillingSettings, pull: float) -> Distilling:
-    """Return a `Dual` program as one with both distillation losses; its teacher holds `shared` (size,) frozen."""
+    """Return a `Dual` network with both distillation losses; its teacher holds the frozen adapter `shared` (size,)."""
     import torch
 
     if not isinstance(dual.adapted, Dual):
@@ -125,7 +125,7 @@ def distil(
     place: tuple[int, int],
     randomness: RandomSource,
 ) -> NDArray[np.float64]:
-    """Return parameters (size,) after a round's training from `start` on prepared records (n, d), n ≥ 0.
+    """Return parameters (size,) after one round of FedDAT training from `start` on prepared records (n, d), n ≥ 0.
 
     `program` is a `Distilling`, where there is a teacher, or the shared adapter with its head. For each batch, in the
     paper's order: the shared adapter and the head against the teacher as it is, then the teacher's own adapter and the
@@ -166,7 +166,7 @@ def losses_of(
     labels: Tensor,
     alpha: float,
 ) -> Iterator[Tensor]:
-    """Yield the two losses of a batch, or the only one."""
+    """Yield the student's, then the teacher's loss on a batch; without a teacher, the cross-entropy alone."""
     import torch
     from torch.nn.functional import cross_entropy
 

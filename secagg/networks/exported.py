@@ -1,4 +1,4 @@
-"""Networks that people bring as files, made by `torch.export`, and trained from the weights in the file.
+"""Networks that users bring as files made by `torch.export`, and that are trained from the weights in the file.
 
 A file is code. A plan names it by its SHA-256 alone, and this process parses none that nobody `admit`ted: whoever
 starts a command gives the file itself, after the member's policy (`Policy.programs`) has been asked.
@@ -49,7 +49,7 @@ _opened: dict[tuple[str, int, int], Exported] = {}
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """A program exported to a file, for d numbers and C classes; `weights` (size,) are those in the file.
+    """A network exported to a file, for records of d numbers and C classes; `weights` (size,) are those in the file.
 
     A record (d,) enters as the program's own `record_shape`: images with the channels first, though `pixels` has them
     last. It is √d times as long as it was, so that of `centred-unit` records each has mean 0 and variance 1. Parameters
@@ -95,21 +95,21 @@ class Exported:
         return torch.cat([torch.func.functional_call(self.module, dict(parameters), (each,)) for each in some])
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
+        """Return the mean cross-entropy of the records."""
         from torch.nn import functional
 
         return functional.cross_entropy(self.logits(parameters, x), labels)
 
 
 def admit(path: Path) -> str:
-    """Register a program's file, so that plans may name it; return its name. Raises BadInput."""
+    """Register an exported network's file, so that plans may name it; return its name. Raises BadInput."""
     file = ProgramFile.read(path, WHAT)
     _admitted[file.digest] = file
     return f"{PREFIX}{file.digest}"
 
 
 def planned_programs(parameters: str) -> str:
-    """Return a text of parameters with each program's file registered, and replaced by its digest.
+    """Register each .pt2 file named in a text of method parameters; return the text with digests in place of files.
 
     Raises BadInput for one that cannot be read.
     """
@@ -117,18 +117,18 @@ def planned_programs(parameters: str) -> str:
 
 
 def files_in(parameters: str) -> tuple[str, ...]:
-    """Return the programs' files that a text of a method's parameters names."""
+    """Return the .pt2 files that a text of method parameters names."""
     return tuple(_FILE.findall(parameters))
 
 
 def digest_in(name: str) -> str | None:
-    """Return the SHA-256 (hex) in the name of a file's program; None for another name."""
+    """Return the SHA-256 (hex) in the name of an exported network; None for any other name."""
     digest = name.removeprefix(PREFIX)
     return digest if name != digest and DIGEST.fullmatch(digest) else None
 
 
 def exported_named(name: str, dimension: int, classes: int) -> Exported:
-    """Return the program of that name, parsed once. Raises BadInput if its file was not admitted or is unusable."""
+    """Return the exported network of that name, parsed once. Raises BadInput for an unregistered or unusable file."""
     digest = digest_in(name)
     if digest is None:
         raise BadInput(f"there is no program {name!r}", remedy=f"{PREFIX} goes before the SHA-256 of a file")
@@ -229,7 +229,7 @@ def _try(called: str, program: Exported, trained: Mapping[str, Tensor]) -> None:
 def code_warnings(
     backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> Iterator[str]:
-    """Yield a warning with the digest of each code file that plans do not vouch for, before any is parsed.
+    """Yield a warning with the digest of each code file that users give themselves, before any is parsed.
 
     Raises BadInput for a file that cannot be read.
     """

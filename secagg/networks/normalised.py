@@ -1,4 +1,4 @@
-"""The perceptron and the small CNN with normalised layers: by groups of a record's channels, or by batch.
+"""The perceptron and the small CNN with group normalisation (of each record alone) or batch normalisation.
 
 Groups (Wu & He 2018) are of one record alone, so that a record's gradient is its own. Batch normalisation (Ioffe &
 Szegedy 2015) sees a batch in training, and elsewhere running statistics, which are tensors of the program. Gains and
@@ -26,28 +26,28 @@ GAIN, SHIFT, MEAN, VARIANCE = "gain", "shift", "mean", "variance"
 
 
 class Normalised(Embedding):
-    """A network with normalised layers: by batch if `by_batch`, else by groups of one record's channels."""
+    """A network with batch normalisation if `by_batch`, else with group normalisation of each record's channels."""
 
     by_batch: bool
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The program's name, which begins with its kind of normalisation."""
+        """Name of the network with its kind of normalisation, for example cnn-batch or mlp-group:128."""
 
     @property
     @abstractmethod
     def layers(self) -> Mapping[str, int]:
-        """The normalised layers and their numbers of channels."""
+        """The names of the normalised layers, each with its number of channels."""
 
     @property
     def normalisation(self) -> Mapping[str, tuple[int, ...]]:
-        """The normalisation's tensors and their shapes: what FedBN leaves with each member (Li et al. 2021)."""
+        """Shapes of the normalisation's tensors by name, which FedBN keeps local to each client (Li et al. 2021)."""
         kinds = (GAIN, SHIFT, MEAN, VARIANCE) if self.by_batch else (GAIN, SHIFT)
         return {f"{layer}.{kind}": (channels,) for layer, channels in self.layers.items() for kind in kinds}
 
     def learn(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Return embeddings (n, width) as in training, which moves running statistics by the batch's."""
+        """Return embeddings (n, width) in training mode, which updates batch normalisation's running statistics."""
         return self.embed(parameters, x, partial(_normalise, parameters, self.by_batch and len(x) > 1, self.by_batch))
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:

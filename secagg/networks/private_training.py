@@ -1,4 +1,4 @@
-"""DP-SGD inside a member (Abadi et al. 2016, Algorithm 1), with integers and exact noise in place of floats.
+"""DP-SGD at one client (Abadi et al. 2016, Algorithm 1), with integers and exact noise in place of floats.
 
 Every step takes each record with probability q, independently; makes its gradient, cut to the length `clip`, an integer
 vector of length ≤ `levels`; and adds up these vectors and discrete Gaussian noise exactly. So one record moves a step's
@@ -36,7 +36,7 @@ SMALLEST_SIGMA, LARGEST_SIGMA = 2.0, 1e12
 
 @dataclass(frozen=True)
 class DpSgdSettings:
-    """`steps` ≥ 1 on records drawn with probability `sampling_rate`, with gradients no longer than `clip` > 0.
+    """DP-SGD settings: `steps` ≥ 1 on records drawn with probability `sampling_rate`, gradients clipped to `clip` > 0.
 
     `levels`, from 1 to 2²⁶, are the grid units of `clip`, and `sigma` is the noise in grid units: from 2 to 10¹², or 0
     for none. A step is w ← w − `rate`·sum/`denominator`, the sum in units of a gradient; the denominator is public,
@@ -89,7 +89,7 @@ def dp_sgd(
 
 
 def poisson_sample(count: int, rate: float, randomness: RandomSource) -> NDArray[np.int64]:
-    """Return the places of the drawn ones of `count` records, each independent with probability ⌊2⁶⁴·rate⌋/2⁶⁴.
+    """Return indices of a Poisson sample of `count` records, each drawn independently with probability ⌊2⁶⁴·rate⌋/2⁶⁴.
 
     That is `rate` itself from 2⁻¹¹ on, and never more: below, a record is drawn less often by under 2⁻⁶⁴.
     """

@@ -1,4 +1,4 @@
-"""Networks that members train, as pure functions of named parameters: a layer on top, a perceptron, a small CNN.
+"""Networks that clients train, as pure functions of named parameters: softmax regression, a perceptron, a small CNN.
 
 Records are independent of each other: no batch statistics, no dropout. So a record's gradient is its own.
 """
@@ -26,7 +26,7 @@ SEED_BYTES = 32
 
 
 class Shaped(Protocol):
-    """An object that has its parameters in one row."""
+    """An object with named parameters that are stored in one flat vector."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -34,11 +34,11 @@ class Shaped(Protocol):
 
 
 class Program(Protocol):
-    """A network from a record (d,) to scores of C classes, without any state of its own."""
+    """A stateless network that maps a record (d,) to scores of C classes."""
 
     @property
     def name(self) -> str:
-        """The text from which `program_named` makes the program again, with d and C."""
+        """The network's name, from which `program_named` makes it again, given d and C."""
 
     @property
     def dimension(self) -> int:
@@ -58,13 +58,13 @@ class Program(Protocol):
 
     @property
     def scale(self) -> float:
-        """The factor by which records of length 1 are multiplied before the program is trained on them.
+        """Factor by which records of L2 norm 1 are multiplied before the network is trained on them.
 
         Where it is not 1, the first parameter is what the program multiplies its inputs by.
         """
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
-        """Return parameters to begin with (size,): public, the same bits everywhere. Raises BadInput without a seed."""
+        """Return initial parameters (size,): public, the same bits everywhere. Raises BadInput without a seed."""
 
     def logits(self, parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
         """Return the classes' scores (n, C) of records (n, d).
@@ -73,12 +73,12 @@ class Program(Protocol):
         """
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss to be made small: the mean over records (n, d), n ≥ 1, of a function of each alone."""
+        """Return the training loss: the mean over records (n, d), n ≥ 1, of a function of each record alone."""
 
 
 @dataclass(frozen=True)
 class BuiltIn(ABC):
-    """The base of this package's programs: d ≥ 1 numbers of a record, C ≥ 2 classes, cross-entropy."""
+    """Base class of built-in networks, for records of d ≥ 1 numbers and C ≥ 2 classes, with cross-entropy loss."""
 
     dimension: int
     classes: int
@@ -95,7 +95,7 @@ class BuiltIn(ABC):
     @property
     @abstractmethod
     def bounds(self) -> Mapping[str, float]:
-        """The largest absolute value of a parameter at the start, by name; those that are not named start at 0."""
+        """Largest absolute initial value of the parameters, by name; those that are not named start at 0."""
 
     @property
     def size(self) -> int:
@@ -104,11 +104,11 @@ class BuiltIn(ABC):
 
     @property
     def scale(self) -> float:
-        """√d, which makes the entries of a record of length 1 about 1."""
+        """The factor √d, which makes the entries of a record of L2 norm 1 about 1."""
         return math.sqrt(self.dimension)
 
     def start(self, seed: bytes) -> NDArray[np.float64]:
-        """Return parameters (size,): uniform within `bounds` (`uniform_start`)."""
+        """Return initial parameters (size,), uniform within `bounds` (see `uniform_start`)."""
         return uniform_start(self.shapes, self.bounds, seed)
 
     @abstractmethod
@@ -116,7 +116,7 @@ class BuiltIn(ABC):
         """Return the scores (n, C) of records (n, d)."""
 
     def loss(self, parameters: Mapping[str, Tensor], x: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross-entropy."""
+        """Return the mean cross-entropy of the records."""
         from torch.nn import functional
 
         return functional.cross_entropy(self.logits(parameters, x), labels)
@@ -145,7 +145,7 @@ def _as_they_are(layer: str, maps: Tensor) -> Tensor:
 
 
 class Embedding(BuiltIn):
-    """A program whose last layer, `output`, scores embeddings, which the layers before it make of records."""
+    """A network whose last layer, `output`, scores the embeddings that the layers before it make of records."""
 
     @property
     @abstractmethod
@@ -177,7 +177,7 @@ class Perceptron(Embedding):
 
     @property
     def name(self) -> str:
-        """Name of the program, for example mlp:128."""
+        """Name of the network, for example mlp:128."""
         return f"mlp:{self.hidden}"
 
     @property
@@ -198,7 +198,7 @@ class Perceptron(Embedding):
 
 @dataclass(frozen=True)
 class Convolutional(Embedding):
-    """Two 3×3 convolutions, each with max-pooling and ReLU, and a hidden layer: for square images of side 8 or more.
+    """A small CNN for square images of side 8 or more: two 3×3 convolutions with max-pooling and ReLU, a hidden layer.
 
     A record is an image row by row, the 1 or 3 channels of a pixel beside each other, as `pixels` gives it. The second
     pooling leaves 4×4 places whatever the side, so there are at most 100,000 parameters for up to 226 classes.
@@ -218,7 +218,7 @@ class Convolutional(Embedding):
 
     @property
     def image(self) -> tuple[int, int]:
-        """The channels and side of an image: d = channels·side² has one solution at most. Raises BadInput for none."""
+        """Channels and side length of an image, the one solution of d = channels·side². Raises BadInput for none."""
         for channels in self.CHANNELS:
             side = math.isqrt(self.dimension // channels)
             if side >= self.LEAST_SIDE and channels * side * side == self.dimension:
@@ -265,7 +265,7 @@ class Convolutional(Embedding):
 def uniform_start(
     shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, float], seed: bytes
 ) -> NDArray[np.float64]:
-    """Return parameters of these shapes (size,): uniform within `bounds`, from SHAKE-256 of the seed of 32 bytes.
+    """Return initial parameters (size,) of these shapes: uniform within `bounds`, from SHAKE-256 of a 32-byte seed.
 
     Each number that does not start at 0 takes the next 8 bytes of the stream, a little-endian word w: it is
     (2·⌊w/2¹¹⌋/2⁵³ − 1) times its bound, in float64, so the same bits everywhere. Raises BadInput for another seed.
@@ -310,7 +310,7 @@ def linear(parameters: Mapping[str, Tensor], prefix: str, x: Tensor) -> Tensor:
 
 
 def linear_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the weight and bias of a layer."""
+    """Return the shapes of a linear layer's weight and bias, by name."""
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 

@@ -1,4 +1,4 @@
-"""Programs that project a record to z, of unit length and with no negative entry, and tell classes apart by z.
+"""Networks that project a record to z, of unit length and with no negative entry, and classify by z.
 
 z = h/‖h‖ with h = ReLU(W·x) in `width` dimensions (Tan et al. 2022, "Federated Learning from Pre-Trained Models"), 0
 where h is. A class whose prototype is all zeros has none, and is never predicted.
@@ -23,7 +23,7 @@ WEIGHT, PROTOTYPES, HEAD, HEAD_BIAS = "weight", "prototypes", "head.weight", "he
 
 @dataclass(frozen=True)
 class Projecting(BuiltIn):
-    """A program that projects records by `weight` W (width, d), its first tensor, and scores the projections z."""
+    """A network that projects records by `weight` W (width, d), its first tensor, and scores the projections z."""
 
     form: ClassVar[str]
     """The program's name, with {} for the number of dimensions that it projects to."""
@@ -37,7 +37,7 @@ class Projecting(BuiltIn):
 
     @property
     def name(self) -> str:
-        """Name of the program, for example similar:256."""
+        """Name of the network, for example similar:256."""
         return self.form.format(self.width)
 
     @property
@@ -69,7 +69,7 @@ class _WithPrototypes(Projecting):
 
 @dataclass(frozen=True)
 class MostSimilar(_WithPrototypes):
-    """A program that predicts the class j of the largest z·c_j."""
+    """A network that predicts the class whose prototype c_j has the largest inner product with the projection z."""
 
     form = "similar:{}"
 
@@ -79,19 +79,19 @@ class MostSimilar(_WithPrototypes):
 
 @dataclass(frozen=True)
 class Nearest(_WithPrototypes):
-    """A program that predicts the class j of the smallest ‖z − c_j‖."""
+    """A network that predicts the class whose prototype c_j is nearest to the projection z, by ‖z − c_j‖."""
 
     form = "nearest:{}"
 
     def scores(self, parameters: Mapping[str, Tensor], z: Tensor) -> Tensor:
-        """Return 2·z·c_j − ‖c_j‖²: the part of −‖z − c_j‖² that differs between classes."""
+        """Return 2·z·c_j − ‖c_j‖² for class prototypes c_j: the part of −‖z − c_j‖² that differs between classes."""
         prototypes = parameters[PROTOTYPES]
         return 2 * similarities(z, prototypes) - prototypes.square().sum(dim=1)
 
 
 @dataclass(frozen=True)
 class ByHead(Projecting):
-    """A program with a linear head on z."""
+    """A network with a linear head on the projections z of records."""
 
     form = "projected:{}"
 
@@ -110,12 +110,12 @@ class ByHead(Projecting):
 
 
 def project(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """Return projections z (n, width) of records (n, d)."""
+    """Return the projections z (n, width) of records (n, d), ReLU outputs normalised to L2 norm 1."""
     from torch.nn import functional
 
     return functional.normalize(functional.linear(x, parameters[WEIGHT]).relu())
 
 
 def similarities(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Return z·c_j (n, C), c_j the prototype of class j; a class without one gets the lowest score."""
+    """Return the inner products z·c_j (n, C) with class prototypes c_j; a class without one gets the lowest score."""
     return (z @ prototypes.T).masked_fill((prototypes == 0).all(dim=1), float(ABSENT_BIAS))

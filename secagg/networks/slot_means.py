@@ -1,4 +1,4 @@
-"""Opened means of slots as an artifact: servers generate from it; by itself it predicts the nearest mean's class."""
+"""Opened means of slots (each a hashed subset of a class's records), to generate pictures or to classify from."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class SlotMeans(Artifact):
-    """The `means` (m, d) of records in m slots, their `cells` (m, 3) of class, domain and slot, and `counts` (m,).
+    """The `means` (m, d) of m slots (subsets of records), `cells` (m, 3) of class, domain and slot, and `counts` (m,).
 
     Means are as heads take features: of records that are `normalised` to length 1, or as they are. `concepts`, where
     there are any, are a vector for each class (C, e) and for each domain (D, e). Raises BadInput for what does not fit
@@ -80,7 +80,7 @@ class SlotMeans(Artifact):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the texts and tensors' shapes as a line of JSON, then the tensors, little-endian."""
+        """SHA-256 (hex) of a line of JSON (the texts and the tensors' shapes), then the tensors, little-endian."""
         shapes = [[name, list(array.shape)] for name, array in self.tensors.items()]
         line = json.dumps([list(self.texts.items()), shapes], separators=(",", ":")) + "\n"
         content = (array.astype(array.dtype.newbyteorder("<")).tobytes() for array in self.tensors.values())
@@ -94,7 +94,7 @@ class SlotMeans(Artifact):
         return isinstance(other, SlotMeans) and self.texts == other.texts and super().is_close_to(other)
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return 2⟨f, m⟩ − ‖m‖² of each class's nearest mean m, (n, C); `ABSENT_BIAS` without one. Raises BadInput."""
+        """Return scores (n, C): 2⟨f, m⟩ − ‖m‖² of a class's nearest mean m; `ABSENT_BIAS` for none. Raises BadInput."""
         if features.ndim != 2 or features.shape[1] != self.means.shape[1]:
             raise BadInput(f"the means have {self.means.shape[1]} features, got records {features.shape[1:]}")
         means: NDArray[np.float64] = self.means.astype(np.float64)
@@ -105,7 +105,7 @@ class SlotMeans(Artifact):
         return found
 
     def among(self, rows: NDArray[np.int64], classes: int) -> SlotMeans:
-        """Return the artifact for `classes` classes, its own at `rows`; the others have no mean, and zero concepts."""
+        """Return the artifact for `classes` classes: its own go to `rows`, others have no mean and zero concepts."""
         cells = np.column_stack([rows[self.cells[:, 0]], self.cells[:, 1:]])
         concepts = self.concepts
         if concepts is not None:
@@ -116,7 +116,7 @@ class SlotMeans(Artifact):
 
 
 def read_slot_means(content: bytes) -> tuple[SlotMeans, dict[str, str]]:
-    """Return the means in a file that `to_safetensors` made, and the file's texts. Raises BadInput for other files."""
+    """Return the slot means and the texts in a file that `to_safetensors` made. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     wanted = {MEANS, CELLS, COUNTS} | ({OF_CLASS, OF_DOMAIN} & set(tensors))
     if texts.get(KIND) != SLOT_MEANS or set(tensors) != wanted or len(wanted) == 4:

@@ -20,7 +20,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, eq=False)
 class Untainted(Generic[T_co]):
-    """A value that may leave the member, and that mechanisms may read.
+    """A value that may leave the client and enter a DP mechanism: public, or computed from public and DP outputs alone.
 
     There are three ways to one: what the plan or an opened round says (`public`), what an accounted mechanism of this
     package returns, and what follows from another (`then`), which a member may seal and open again
@@ -30,12 +30,12 @@ class Untainted(Generic[T_co]):
     value: T_co
 
     def then(self, rule: Callable[[T_co], U]) -> Untainted[U]:
-        """Return `rule(value)` as untainted again; `rule` must read nothing of the member's data but this value."""
+        """Return `rule(value)` marked as untainted; `rule` must read nothing of the client's data but this value."""
         return Untainted(rule(self.value))
 
 
 def public(value: T) -> Untainted[T]:
-    """Mark a value that everybody in the plan knows."""
+    """Mark a value that every party of the plan knows as untainted."""
     return Untainted(value)
 
 

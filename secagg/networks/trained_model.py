@@ -1,4 +1,4 @@
-"""Programs by the names that plans and files have for them, and trained ones as artifacts, with their files."""
+"""Networks looked up by name, and trained networks as artifacts that are written to files and read again."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ADAPTED: tuple[type[Adapted], ...] = (SharedAdapter, WithHead, Dual)
 
 
 def program_named(name: str, dimension: int, classes: int) -> Program:
-    """Return the program of that name for records of `dimension` numbers and `classes`. Raises BadInput for none."""
+    """Return the network of that name for records of `dimension` numbers and `classes`. Raises BadInput if unknown."""
     if name.startswith(PREFIX):
         return exported_named(name, dimension, classes)
     kind, *numbers = name.split(":")
@@ -92,7 +92,7 @@ PEFT = "base_model.model."
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(Artifact):
-    """A program with its `parameters` by name, finite float32 of the program's shapes. Raises BadInput for others."""
+    """A network with trained `parameters` by name: finite float32 of its shapes. Raises BadInput for others."""
 
     program: Program
     parameters: Mapping[str, NDArray[np.float32]]
@@ -108,7 +108,7 @@ class TrainedModel(Artifact):
 
     @classmethod
     def of(cls, program: Program, flat: NDArray[np.float64]) -> TrainedModel:
-        """Return the model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the model with the flat parameters (size,), rounded to float32. Raises BadInput."""
         if flat.shape != (program.size,):
             raise BadInput(f"{program.name} has {program.size} parameters, got {flat.shape}")
         return cls(program, tensors_of(program, flat))
@@ -140,16 +140,16 @@ class TrainedModel(Artifact):
 
     @property
     def predicts(self) -> bool:
-        """Whether the model tells classes apart by itself; a shared adapter does not, as heads are the members' own."""
+        """Whether the model can classify by itself; a shared adapter cannot, as each client keeps a head of its own."""
         return not isinstance(self.program, SharedAdapter)
 
     @property
     def reads_inputs(self) -> bool:
-        """Whether the model takes an encoder's prepared records, through `over`, and not features."""
+        """Whether the model takes an encoder's prepared records (see `over`) instead of features."""
         return isinstance(self.program, Adapted | OverEncoder)
 
     def over(self, feature_map: FeatureMap) -> TrainedModel:
-        """Return the model in the encoder of a feature map; the model itself where it takes features.
+        """Return the model inside the encoder of a feature map, or the model itself where it takes features.
 
         Raises BadInput for an encoder that it does not fit.
         """
@@ -163,7 +163,7 @@ class TrainedModel(Artifact):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
-        """Return the model for `classes` classes, its own at `rows`: others get zeros, and an absent class's bias."""
+        """Return the model for `classes` classes: its own go to indices `rows`, others get zeros and `ABSENT_BIAS`."""
         program = program_named(self.program.name, self.program.dimension, classes)
         parameters = dict(self.parameters)
         for name, shape in program.shapes.items():
@@ -188,7 +188,7 @@ class TrainedModel(Artifact):
 
 
 def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
-    """Return the model in a file that `to_safetensors` made, and the file's texts. Raises BadInput for other files."""
+    """Return the model and the texts in a file that `to_safetensors` made. Raises BadInput for other files."""
     tensors, texts = parse_tensors(content)
     if texts.get(KIND) != MODEL or not all(COUNT.fullmatch(texts.get(name, "")) for name in (INPUTS, OUTPUTS)):
         raise BadInput("the file does not say which program its tensors are of")
@@ -197,7 +197,7 @@ def read_model(content: bytes) -> tuple[TrainedModel, dict[str, str]]:
 
 
 def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
-    """Return the model, the means or the head in a file, and the file's texts. Raises BadInput for another file."""
+    """Return the artifact (model, slot means or head) and the texts in a file. Raises BadInput for other files."""
     kind = parse_tensors(content)[1].get(KIND)
     if kind == SLOT_MEANS:
         return read_slot_means(content)
@@ -206,14 +206,14 @@ def parse_artifact(content: bytes) -> tuple[LinearHead | TrainedModel | SlotMean
 
 @dataclass(frozen=True, eq=False)
 class TunedModel(TrainedModel):
-    """A trained program, the `settings` that were found for its training ("epochs=2 rate=0.05"), and their `score`."""
+    """A trained network with the `settings` that tuning found ("epochs=2 rate=0.05") and their validation `score`."""
 
     settings: str
     score: float
 
     @classmethod
     def tuned(cls, program: Program, flat: NDArray[np.float64], settings: str, score: float) -> TunedModel:
-        """Return the model of flat parameters (size,), rounded to float32. Raises BadInput."""
+        """Return the tuned model with the flat parameters (size,), rounded to float32. Raises BadInput."""
         return cls(program, TrainedModel.of(program, flat).parameters, settings, score)
 
     @property
@@ -231,7 +231,7 @@ class TunedModel(TrainedModel):
 
 
 def read_tuned(content: bytes) -> tuple[TunedModel, dict[str, str]]:
-    """Return the tuned model in a file, and the file's texts. Raises BadInput if it names no settings or score."""
+    """Return the tuned model and the texts in a file. Raises BadInput if the file lacks settings or score."""
     model, texts = read_model(content)
     if SETTINGS not in texts or not NUMBER.fullmatch(texts.get(SCORE, "")):
         raise BadInput("the model's file does not say which settings were found for it")
@@ -242,7 +242,7 @@ Tensors = Mapping[str, NDArray[np.float32]]
 
 
 def write_adapter(model: TrainedModel, encoder: Encoder, folder: Path) -> list[Path]:
-    """Write a model's adapter under the names of the encoder's modules, and its head if any; return the files.
+    """Write a model's adapter under the names of the encoder's modules, and its head if any; return the files' paths.
 
     LoRA is what `peft.PeftModel.from_pretrained` loads. A bottleneck has `MODULE.down` and `MODULE.up`, weight and
     bias, for every module that it follows; `kind` in the configuration says so. The head takes the pooled output.

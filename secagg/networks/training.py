@@ -1,4 +1,4 @@
-"""Training of a program on one member's records by plain SGD, and the gradients of single records."""
+"""Training of a network on one client's records by plain SGD, and gradients of single records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """`epochs` ≥ 1 over all records in newly shuffled batches of `batch` ≥ 1 (the last may be smaller).
+    """Training settings: `epochs` ≥ 1 over all records in newly shuffled batches of `batch` ≥ 1 (last may be smaller).
 
     The loss of a batch is the program's, plus µ/2·‖w − start‖² with µ = `proximal` (FedProx, Li et al. 2020),
     plus `decay`/2·‖w‖². Velocity v ← `momentum`·v + gradient, then w ← w − `rate`·v, as `torch.optim.SGD` has it.
@@ -49,13 +49,13 @@ class TrainingSettings:
         require_in_range(self)
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
-        """Add the gradients of both penalties to `velocity`."""
+        """Add the gradients of the FedProx and weight-decay penalties to `velocity`."""
         velocity.add_(weights, alpha=self.proximal + self.decay)
         velocity.sub_(first, alpha=self.proximal)
 
 
 class RowDescent:
-    """SGD on one row of weights (size,), an `Optimiser`: `leaves` are its tensors by name, `rates` its parts' rates.
+    """An `Optimiser`: SGD on a flat vector of weights (size,), `leaves` its tensors by name, learning `rates` by slice.
 
     Only the parts that have a rate move. Gradients are added to the velocity, and so is `pull`: of a penalty, from a
     part's velocity, its weights and those that it began at.
@@ -73,12 +73,12 @@ class RowDescent:
         self.leaves = leaves_on(program, self.weights, self.velocity)
 
     def zero_grad(self) -> None:
-        """Keep of the velocity the part that momentum keeps."""
+        """Multiply the velocity by the momentum, in the slices that have a learning rate."""
         for part, _ in self.rates:
             self.velocity[part].mul_(self.momentum) if self.momentum else self.velocity[part].zero_()
 
     def step(self) -> None:
-        """Move the parts' weights along the velocity."""
+        """Move the weights against the velocity, in the slices that have a learning rate."""
         for part, rate in self.rates:
             if self.pull is not None:
                 self.pull(self.velocity[part], self.weights[part], self.first[part])
@@ -148,7 +148,7 @@ def record_gradients(
     *,
     tolerant: bool = False,
 ) -> Iterator[NDArray[np.float32]]:
-    """Yield the gradients of the records' losses at `parameters` (size,), some rows (…, size) at a time.
+    """Yield the gradients of single records' losses at `parameters` (size,), in chunks of rows (…, size).
 
     Each record is computed alone, at the same place in memory: its gradient depends on it and on the parameters, bit
     for bit, and not on who else is there. `torch.func.vmap` would take half the time, but its products round by how
@@ -210,7 +210,7 @@ def record_losses(
 
 
 def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
-    """Return a random order of 0 … count − 1: the order of as many random words of 8 bytes.
+    """Return a random permutation of 0 … count − 1, by sorting as many random words of 8 bytes.
 
     Two of them are equal with probability below count²/2⁶⁵; so far is it from uniform.
     """
@@ -221,7 +221,7 @@ def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
 def require_records(
     program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> None:
-    """Raise BadInput unless the program takes these parameters (size,), float32 records (n, d) and labels (n,)."""
+    """Raise BadInput unless the network takes these parameters (size,), float32 records (n, d) and labels (n,)."""
     if parameters.shape != (program.size,) or parameters.dtype != np.float64:
         raise BadInput(f"{program.name} has {program.size} parameters, got {parameters.shape} of {parameters.dtype}")
     if x.ndim != 2 or x.shape != (len(labels), program.dimension) or x.dtype != np.float32:
@@ -232,7 +232,7 @@ def require_records(
 
 
 def leaves_on(program: Shaped, weights: Tensor, gradient: Tensor) -> dict[str, Tensor]:
-    """Return the parameters by name as views of `weights` (size,), whose gradients are added to `gradient` (size,)."""
+    """Return the parameters by name as views of `weights` (size,), whose gradients accumulate in `gradient` (size,)."""
     leaves = {name: part.detach().requires_grad_() for name, part in named_parameters(program, weights).items()}
     for name, place in named_parameters(program, gradient).items():
         leaves[name].grad = place

@@ -65,7 +65,7 @@ def _classes(plan: Plan) -> str:
 
 
 def positive_class(name: str) -> str:
-    """Return a phrase with the positive class's name, or on the lack of one where `name` is ""."""
+    """Return a phrase that names the positive class, or one that says there is none, for an empty `name`."""
     declared = f"the positive class is {name}"
     return declared if name else "no positive class is declared, so that there is no sensitivity (schema: positive)"
 
@@ -204,7 +204,7 @@ def _doubts_of_gate(facts: PlanFacts) -> list[str]:
 
 
 def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
-    """Return a warning for each block of updates whose noise is longer than any sum of updates can be."""
+    """Return a warning for each block of model updates whose noise has a larger L2 norm than any possible sum."""
     return [
         f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
@@ -215,9 +215,9 @@ def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
 
 
 def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
-    """Return, for each block of updates, the length of its noise divided by that of the longest possible sum.
+    """Return, for each block of model updates, the L2 norm of its noise divided by that of the longest possible sum.
 
-    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. None
+    √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. Empty
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
     """
     clients, spec, noise = facts.cohort_size, kind.spec, kind.opened_noise(facts.cohort_size)
@@ -232,7 +232,7 @@ def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
 
 
 def noise_in_records(facts: PlanFacts) -> dict[str, float]:
-    """Return how many records, all in one direction, are as long as the noise; {} unless members train with noise.
+    """Return how many aligned records (or gradients) match the noise in L2 norm; {} unless members train with noise.
 
     Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
     of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.

@@ -29,7 +29,7 @@ FINE_LEVELS = 1 << 16
 
 @dataclass(frozen=True)
 class SumFacts:
-    """Facts of one kind of a plan's sums: its blocks, its noise or None, its layout and the ring that holds it.
+    """Facts of one kind of sum in a plan: its blocks, its noise or None, its vector's layout, and its ring (modulus).
 
     `context` is that of such a sum in the plan's first session, among as many clients as may be in one. `upload_bytes`
     are the bytes that each client uploads for it, beside its messages.
@@ -44,7 +44,7 @@ class SumFacts:
 
     @classmethod
     def of(cls, plan: Plan, context: SessionContext, spec: SumSpec, calibration: NoiseCalibration | None) -> SumFacts:
-        """Choose the ring for a sum over the clients of `context`. Raises CapacityExceeded when no ring holds the sum.
+        """Choose the ring (modulus) for a sum over `context`'s clients. Raises CapacityExceeded if no ring holds it.
 
         Noise that a single aggregator adds comes after the sum has left the ring; that of two is part of the sum.
         """
@@ -57,7 +57,7 @@ class SumFacts:
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)
 
     def opened_noise(self, survivors: int) -> Noise | None:
-        """Return the public facts of the noise in an opened sum of `survivors` clients; None without noise."""
+        """Return the public parameters of the noise in an opened sum of `survivors` clients; None without noise."""
         if self.calibration is None:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
@@ -81,7 +81,7 @@ class PlanFacts:
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> PlanFacts:
-        """Derive the facts. Raises BadInput when the plan is for another roster, or cannot be carried out."""
+        """Derive all facts of a plan. Raises BadInput when it is for another roster, or cannot be carried out."""
         if plan.roster != roster.digest:
             raise BadInput(
                 f"the plan is for the roster {plan.roster.hex()[:16]}…, this member has {roster.digest.hex()[:16]}…",
@@ -118,7 +118,7 @@ class PlanFacts:
 
     @cached_property
     def sums(self) -> tuple[SumSpec, ...]:
-        """The declarations of the plan's kinds of sums, in order."""
+        """The method's declaration (`SumSpec`) of each kind of sum in the plan, in order."""
         return tuple(kind.spec for kind in self.kinds)
 
     @cached_property
@@ -128,22 +128,22 @@ class PlanFacts:
 
     @property
     def record_sums(self) -> int:
-        """The largest number of sums about records, thus without censuses, in which one client can be."""
+        """The largest number of sums that can include one client, without those that only count who holds a class."""
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of the sum of round `number`; the first for the draw, the last for the end."""
+        """Return the index in `kinds` of the sum of round `number`; 0 (cohort draw) counts as 1, the end as last."""
         kinds = [kind for kind, each in enumerate(self.sums) for _ in range(each.times)]
         return kinds[min(max(number, 1), self.rounds) - 1]
 
     @property
     def first_round(self) -> Round:
-        """The plan's first round."""
+        """The method's first round, as a `Round` object, before any sum is opened."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
     @property
     def opens_alone(self) -> bool:
-        """Whether the broadcast that opens a round is enough to take part in it, without those of earlier rounds."""
+        """Whether a client can take part in a round by its opening broadcast alone, without those of earlier rounds."""
         return self.first_round.is_self_contained
 
     @property
@@ -152,7 +152,7 @@ class PlanFacts:
         return self.plan.cohort or len(self.roster.clients)
 
     def draws(self, rounds: int) -> int:
-        """Return the largest number of the plan's first `rounds` rounds in which one client can be."""
+        """Return the largest number of rounds, among the plan's first `rounds`, that can include one client."""
         return most_rounds(len(self.roster.clients), self.cohort_size, rounds)
 
     @property
@@ -162,7 +162,7 @@ class PlanFacts:
 
     @property
     def groups(self) -> int:
-        """The largest number of groups, with a sum each, into which a kind of sum divides the clients."""
+        """The largest number of groups into which a sum of the plan divides clients, each with a sum of its own."""
         return max(kind.groups for kind in self.sums)
 
     @property
@@ -172,7 +172,7 @@ class PlanFacts:
 
     @property
     def openers(self) -> tuple[str, ...]:
-        """Names of the parties that open a sum together.
+        """Names of the parties that must work together to open (unmask or decrypt) a sum.
 
         Where they are several, none alone learns anything.
         """
@@ -186,7 +186,7 @@ class PlanFacts:
 
     @property
     def bytes_saved_by_grid(self) -> int:
-        """Bytes that the first upload is shorter because noise allows a coarser grid; 0 without noise."""
+        """Bytes saved in the first upload because noise allows a coarser quantisation grid; 0 without noise."""
         if self.sum_claim is None:
             return 0
         plan, own = self.plan, self.kinds[0]
@@ -216,7 +216,7 @@ def _require_grid(plan: Plan, method: Method, sums: Sequence[SumSpec]) -> None:
 
 
 def witnesses_of(facts: PlanFacts) -> int:
-    """Return the number t of clients' signatures needed to rejoin: the least with 2t > n + c."""
+    """Return how many clients must sign for one to rejoin: the least t with 2t > cohort size + colluders."""
     return (facts.cohort_size + facts.plan.colluders) // 2 + 1
 
 
@@ -241,7 +241,7 @@ def patience(plan: Plan) -> float:
 
 
 def longest_round(plan: Plan) -> float:
-    """Return an upper bound of a round's seconds: joining and six steps, each extended once to twice its time."""
+    """Return an upper bound of a round's seconds: joining and six steps, each doubled once, and then `patience`."""
     return 2.0 * (max(plan.join_seconds, plan.round_seconds) + _MOST_STEPS * plan.step_seconds) + patience(plan)
 
 
@@ -262,7 +262,7 @@ def plan_cost(facts: PlanFacts) -> tuple[Spent, ...]:
 
 
 def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ...]] | None:
-    """Return ε at the plan's δ, and costs as in `plan_cost`, of the plan's first `sums` sums.
+    """Return the ε at the plan's δ, and the costs as in `plan_cost`, of the plan's first `sums` sums alone.
 
     None where they cannot be told apart from the rest: with cohorts, with training, without noise, or for all.
     """
@@ -285,7 +285,7 @@ def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Rele
 
 
 def require_room(plan: Plan, clients: int) -> None:
-    """Raise BadInput if a plan states more records in all (`at_least`) than `max_records` of each client allow."""
+    """Raise BadInput if the records that a plan states (`at_least`) exceed clients times `max_records`."""
     most = clients * plan.max_records
     if plan.at_least > most:
         raise BadInput(
@@ -296,7 +296,7 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput if a plan that hides vectors has exact sums of parts of classes and no class gate.
+    """Raise BadInput if a plan that hides vectors opens exact sums of parts of classes (domains) without a class gate.
 
     Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
     entries, so that it rests on every client and on the protection's `sum_trust`.
@@ -312,7 +312,7 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
 
 
 def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
-    """Raise BadInput if a group's sum may have fewer than two honest members, in a plan that hides vectors.
+    """Raise BadInput if a client group's sum may have fewer than two honest members, in a plan that hides vectors.
 
     No protection opens a sum of fewer than n − D clients, so a group lacks D of its members at most.
     """
@@ -334,7 +334,7 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
 
 
 def group_least(plan: Plan) -> int:
-    """Return the least size of a group whose sum has two honest members, for any colluders and dropouts."""
+    """Return the smallest group size that leaves two honest members in its sum, for any colluders and dropouts."""
     return plan.colluders + plan.dropouts + 2
 
 
@@ -344,7 +344,7 @@ def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
-    """Build the context of a sum of these clients, without ring and length. Raises BadInput if a helper is missing."""
+    """Build the context of a sum of these clients, but for ring and length. Raises BadInput if a helper is missing."""
     protection = protection_named(plan.protection)
     helpers = roster.with_role(protection.helper_role)
     return protection.context(
@@ -372,7 +372,7 @@ def identities_of(roster: Roster, clients: Iterable[int]) -> Mapping[int, bytes]
 
 
 def require_cohorts(plan: Plan, clients: int, method: Method, sums: Sequence[SumSpec]) -> None:
-    """Raise BadInput for a plan whose cohorts are too large or too small, or whose method does not allow cohorts.
+    """Raise BadInput if a plan's cohorts (clients drawn per round) are too large or small, or its method forbids them.
 
     Whoever is not drawn takes the newest state on the word of t members of the cohort before, 2t > k + c: so there must
     be as many when D have vanished, and a state must tell all of its round. Where blocks are the same in every round,

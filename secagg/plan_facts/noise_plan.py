@@ -51,7 +51,7 @@ def members_see(plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class NoiseParties:
-    """Numbers of parties that add noise: of all `parties`, and of the `fewest` honest ones in any opened sum."""
+    """Numbers of parties that add noise: all of them, and the `fewest` honest ones among them in any opened sum."""
 
     mechanism: Mechanism
     parties: int
@@ -59,7 +59,7 @@ class NoiseParties:
 
     @classmethod
     def of(cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int) -> NoiseParties:
-        """Count a plan's noise parties; every sum has at least `survivors` clients, `plan.colluders` of them dishonest.
+        """Count the parties that add noise; sums have `survivors` clients or more, `plan.colluders` of them dishonest.
 
         A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
         who is alone in a sum has its own. Where the protection hides no single vector, each client's share must protect
@@ -83,7 +83,7 @@ class NoiseParties:
 
 
 def charged(plan: Plan, sums: Sequence[SumSpec], clients: int) -> tuple[SumSpec, ...]:
-    """Return a plan's kinds of sums, with `times` the largest number of sums in which one client can be.
+    """Return a plan's kinds of sums, each with `times` as the largest number of such sums that can include one client.
 
     In a plan with cohorts of k it is in at most ⌈R·k/n⌉ of R rounds (`protection.draw.schedule`), and these compose
     adaptively, as all rounds of a plan without cohorts do: each is a mechanism of its noise and sensitivity, applied to
@@ -107,7 +107,7 @@ def _charged(kind: SumSpec, times: int) -> SumSpec:
 def noises_for(
     sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: NoiseParties, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """Return the least noise that guarantees (ε, δ), as a plan's noises; `moved` are the sums' sensitivities.
+    """Calibrate the least noise per block that guarantees (ε, δ); `moved` has the sensitivity of each kind of sum.
 
     With members' training the sums get its share of μ², and the steps' noise, which comes first, is found last. Raises
     BadInput, with a remedy, when none will do.
@@ -138,7 +138,7 @@ def noises_for(
 def releases_of(
     plan: Plan, sums: Sequence[SumSpec], noisers: NoiseParties, unit: Unit, adjacency: Adjacency
 ) -> Releases:
-    """Return the plan's releases for these neighbouring data sets. Raises BadInput if a noise is for no block."""
+    """Describe a plan's noisy sums for privacy accounting. Raises BadInput if its noises do not fit the blocks."""
     planned = list(plan.sum_noises)
     moved = [each.sensitivity(unit, adjacency, plan.max_records) for each in sums]
     names = [block.name for each in moved for block in each.blocks]
@@ -156,7 +156,7 @@ def releases_of(
 
 
 def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -> Claim:
-    """Return the plan's (ε, δ) guarantee for sums of `fewest` clients or more. Raises BadInput for too weak noise."""
+    """Return a plan's (ε, δ) guarantee for sums of `fewest` clients or more. Raises BadInput for too weak noise."""
     if plan.noise is NoiseFrom.MEMBER:
         return training_claim(plan, sums)
     refuse_training_alone(sums)
@@ -175,7 +175,7 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
 
 
 def layout_of(kind: SumSpec, calibration: NoiseCalibration | None) -> Layout:
-    """Return the layout of one kind of sum: its blocks, each with the multiplier of its noise."""
+    """Return the vector layout of one kind of sum: its blocks, each with the factor that scales it for its noise."""
     if calibration is None:
         return Layout(kind.blocks)
     pairs = zip(kind.blocks, calibration.blocks, strict=True)
@@ -183,13 +183,13 @@ def layout_of(kind: SumSpec, calibration: NoiseCalibration | None) -> Layout:
 
 
 def training_of(sums: Sequence[SumSpec]) -> SampledTraining | None:
-    """Return the noisy training that members do before some of a method's sums; None if there is none."""
+    """Return the noisy training (DP-SGD) that members do before some of a method's sums; None if there is none."""
     found = [each.training for each in sums if each.training is not None]
     return found[0] if found else None
 
 
 def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
-    """Return the (ε, δ) of members' noisy training alone. Raises BadInput for too weak noise, or without training."""
+    """Return the (ε, δ) guarantee of members' noisy training alone. Raises BadInput for weak noise or no training."""
     training = _all_that_leaves(sums)
     _refuse_others(plan.unit, Adjacency(plan.adjacency))
     if [each.block for each in plan.noises] != [TRAINING, *(block.name for block in training.further)]:
@@ -201,7 +201,7 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
 
 
 def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
-    """Return the cost of members' noisy training alone, in a plan whose sums have noise too; None without training.
+    """Return the privacy cost of members' noisy training alone, where the sums have noise too; None without training.
 
     Raises BadInput where the plan lacks the training's noise or has some without training, and for other neighbours.
     """
@@ -218,7 +218,7 @@ def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
 def training_noise(
     sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """Return the least noise of training steps and of other measurements that together keep (ε, δ).
+    """Calibrate the least noise of members' training steps and other measurements that together keep (ε, δ).
 
     The measurements get the share `training.share` of μ², divided as the sums divide it. Raises like `training_claim`.
     """
@@ -234,7 +234,7 @@ def training_noise(
 
 
 def refuse_training_alone(sums: Sequence[SumSpec]) -> None:
-    """Raise BadInput if, by the method, all the noise is added by members' training.
+    """Raise BadInput for a method whose only noise is that of members' own training.
 
     Called for plans in which other parties add noise.
     """

@@ -31,7 +31,7 @@ from secagg.wire import Choice
 
 @dataclass(frozen=True)
 class PublicData:
-    """Public facts about all members' data; `bound` is an L2 bound of one input, None if unknown."""
+    """Public facts about all members' data; `bound` limits the L2 norm of one input, None if unknown."""
 
     kind: str
     input_shape: tuple[int, ...]
@@ -59,7 +59,7 @@ def option(default: Any, help_text: str, **form: Any) -> Any:
 
 @cache
 def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
-    """Return a setting's type, and whether it may be None. Raises BadInput for an unknown setting."""
+    """Return a setting's type, without None, and whether it may be None. Raises BadInput for an unknown setting."""
     hints = get_type_hints(settings)
     if name not in hints:
         raise BadInput(f"there is no setting {name!r}", remedy=f"choose among {', '.join(hints)}")
@@ -68,7 +68,7 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class Rules(Choice):
-    """The rules by which a run's normalisation and refinement are chosen, if it does not give them."""
+    """The rules for a run's default normalisation and refinement: by its own ε, or always as under noise."""
 
     BY_EPSILON = "by-epsilon"
     UNDER_NOISE = "under-noise"
@@ -144,7 +144,7 @@ class Choices:
 
     @property
     def method_parameters(self) -> dict[str, Any]:
-        """The method's parameters by name, as they go into a plan. Raises BadInput."""
+        """The method's parameters by name, as they go into a plan. Raises BadInput for bad ones."""
         shared = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
         if isinstance(self.parameters, str):
             return parameters_of(self.method, shared, self.parameters)
@@ -157,7 +157,7 @@ class Choices:
 
 
 def again(name: str, default: Any) -> Any:
-    """Return a copy of the field `name` of `Choices`, with this default."""
+    """Return a copy of the `Choices` field `name` with another default."""
     return field(default=default, metadata=Choices.__dataclass_fields__[name].metadata)
 
 
@@ -279,7 +279,7 @@ def _pace(choices: PlanChoices) -> dict[str, int]:
 
 
 def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
-    """Return the plan with the least noise for the chosen (ε, δ), on the coarsest grid whose rounding it hides.
+    """Return the plan with the least noise for the chosen (ε, δ), on the coarsest grid whose rounding the noise hides.
 
     Shares of clients are calibrated for all of them but the tolerated dropouts, and no smaller sum may be opened. Noise
     of members' own training hides no rounding: there the grid is a fine one.
@@ -331,7 +331,7 @@ def _sums(plan: Plan, roster: Roster, levels: int, choices: PlanChoices) -> tupl
 
 
 def coarsest_levels(dimension: int) -> int:
-    """Return the grid levels (R_q) for normalised records with noise: the least power of two ≥ 2¹⁰ and ≥ 16·√d.
+    """Return the grid levels (R_q) for normalised records with noise: the least power of two ≥ max(2¹⁰, 16·√dimension).
 
     A typical entry then is 16 grid units or more, so that rounding moves a record by at most 2 % of its length, at
     random; the sum's noise is tens of whole records at any ε of use.
@@ -408,7 +408,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
-    """Return the values that a plan with this ε and number of clients fixes before anyone looks at a record."""
+    """Collect the values, fixed before any record is read, from which a method derives its open parameters."""
     stays = plan.result is ResultAccess.MEMBERS and not protection_named(plan.protection).speaks_once
     tolerated = clients, plan.colluders, plan.dropouts
     return Fixed(plan.dimension, len(plan.classes), plan.unit, epsilon, stays, *tolerated)
@@ -428,7 +428,7 @@ DROWNED = 0.2
 
 
 def refuse_drowned_scores(facts: PlanFacts) -> None:
-    """Raise BadInput if noise drowns the members' mean scores; the message says how many members it would take."""
+    """Raise BadInput, with the number of members needed, if noise drowns the mean scores that members report."""
     clients, spec = len(facts.roster.clients), facts.kinds[0].spec
     noise = facts.kinds[0].opened_noise(clients)
     scores = [block for block in spec.blocks if block.kind is Kind.SCORE]

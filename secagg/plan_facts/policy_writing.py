@@ -1,4 +1,4 @@
-"""Write a member's policy for one plan: loosened defaults that accept the plan, or given limits with its digests."""
+"""Write a member's policy for one plan: defaults loosened to accept it, or given limits with the plan's digests."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
 
 
 def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Policy:
-    """Return a policy of these limits, which may refuse the plan; roster, backbone and programs are the plan's.
+    """Return a policy of these limits, with the plan's roster, backbone and programs; it may refuse the plan.
 
     Code that the limits list stays as it is; other code of the plan is then refused.
     """
@@ -47,7 +47,7 @@ def policy_within(limits: Mapping[str, Any], plan: Plan, data_name: str) -> Poli
 
 
 def admit_listed(file: Path | None, plan: Plan, policy: Policy) -> None:
-    """Allow a plan's method to run and its program to be parsed from `file`, if the policy lists them.
+    """Permit a plan's plug-in method to run, and its model program in `file` to be parsed, if the policy lists them.
 
     Raises PlanRefused for code of others that the policy does not list: before any of it runs.
     """

@@ -1,4 +1,4 @@
-"""The interface to the code that turns records into integers, `secagg.data` and `secagg.features`, imported late.
+"""The interface to `secagg.data` and `secagg.features`, which turn records into integers; both load on first use.
 
 Before it a plan, after it integers on the plan's grid, labels and domains. Whatever stands behind it is loaded by name
 when it is first asked for, so that who reads the core, or follows its imports, ends here.
@@ -37,7 +37,7 @@ BAD = -1
 
 @dataclass(frozen=True, eq=False)
 class LocalRecords(Examples):
-    """A member's records as examples; the label −1 marks an unusable record.
+    """A member's records as training examples in integers; the label −1 marks an unusable record.
 
     Without noise such a record is refused; with noise it is left out by a rule that looks at it alone, since a refusal
     would tell of it. Nothing here is for other eyes than the operator's. `inputs` (n, …) are what the records were
@@ -49,7 +49,7 @@ class LocalRecords(Examples):
 
     @classmethod
     def pooled(cls, parts: Sequence[LocalRecords]) -> LocalRecords:
-        """Join all members' records into one, which only an experiment can."""
+        """Join the records of all members into one data set, which only an experiment can."""
         inputs = [each.inputs for each in parts if each.inputs is not None]
         return cls(
             np.concatenate([each.records for each in parts]),
@@ -61,7 +61,7 @@ class LocalRecords(Examples):
 
     @property
     def integers(self) -> Integers:
-        """The records (n, d) as integers on the plan's grid."""
+        """The records as integers on the plan's quantisation grid, of shape (n, d)."""
         return self.records
 
     @property
@@ -70,7 +70,7 @@ class LocalRecords(Examples):
         return int((self.labels == BAD).sum())
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> LocalRecords:
-        """Return the records selected by `rows`, a mask (n,) or indices."""
+        """Return the records that `rows` selects, a boolean mask (n,) or indices."""
         inputs = None if self.inputs is None else self.inputs[rows]
         return LocalRecords(self.records[rows], self.labels[rows], self.domains[rows], inputs, self.feature_map)
 
@@ -83,7 +83,7 @@ class LocalRecords(Examples):
 
 @dataclass(frozen=True)
 class FeatureRecipe:
-    """The recipe that turns inputs of one kind into feature vectors on a grid; `schema` is None except for tables."""
+    """The recipe that turns inputs of one kind into quantised feature vectors; `schema` is None except for tables."""
 
     data_kind: str
     schema: Schema | None
@@ -116,7 +116,7 @@ class FeatureRecipe:
 
 @dataclass(frozen=True)
 class PlannedFeatures:
-    """A plan's backbone: name, SHA-256 (hex), number of features, and a `bound` of their L2 norm, None if unknown."""
+    """A plan's backbone: name, SHA-256 (hex), number of features, and upper `bound` of their L2 norm (or None)."""
 
     name: str
     digest: str
@@ -138,17 +138,17 @@ def read_records(
 def plan_features(
     backbone: str, input_shape: tuple[int, ...], expand: int, input_bound: float | None
 ) -> PlannedFeatures:
-    """Return a backbone (name or file) as a plan states it; `input_bound` is an L2 bound of inputs. Raises BadInput."""
+    """Describe a backbone (name or file) for a plan; `input_bound` limits the L2 norm of an input. Raises BadInput."""
     found: PlannedFeatures = import_module(_BEHIND).plan_features(backbone, input_shape, expand, input_bound)
     return found
 
 
 def admit_program(file: Path) -> None:
-    """Allow the program in a file to be parsed where a plan names its digest. Raises BadInput."""
+    """Permit the program in a file to be parsed if a plan names its digest. Raises BadInput."""
     import_module("secagg.networks.exported").admit(file)
 
 
 def write_model_card(folder: Path, setup: Any, head_sha256: str, members: Sequence[int]) -> None:
-    """Write a head's model card into `folder`; `setup` is the last round's, `members` the roster indices in its sum."""
+    """Write a head's model card into `folder`, from the last round's `setup` and its `members`, by roster index."""
     scoring = import_module("secagg.scoring.card")
     scoring.write_card(folder, scoring.card_of(setup, head_sha256, members))

@@ -1,4 +1,4 @@
-"""Noise for every block of one release: its amount, the entries that it is added to, and the ε that it gives.
+"""Noise calibration of one release: the σ of each block's entries, and the ε that it gives.
 
 The joint release of blocks with noise σ_b is μ-Gaussian with μ² = sup Σ_b ‖Δ_b‖²/σ_b², so a budget is split by shares
 p_b of μ², Σ p_b = 1, and never by shares of ε: σ_b = s_b·√κ/(μ·√p_b), with s_b the length of one unit's contribution
@@ -37,7 +37,7 @@ SHARE_RULES: Mapping[str, Mapping[str, float]] = {
 
 
 class Mechanism(StrEnum):
-    """The source of the noise."""
+    """The ways to add noise: each trusted party adds all of it, or each client adds a share."""
 
     GAUSSIAN = "gaussian"
     """Each trusted party adds all the noise, a rounded Gaussian from an exact sampler: Balle & Wang holds exactly."""
@@ -47,7 +47,7 @@ class Mechanism(StrEnum):
 
 @dataclass(frozen=True)
 class BlockNoise:
-    """The noise that one party adds to one block: σ in units of the block times its integer `multiplier` ≥ 1.
+    """The noise that one party adds to one block; σ is in units of the block scaled by an integer `multiplier` ≥ 1.
 
     `sigma` holds for every entry, but for the off-diagonal entries of a triangle, which have `off_diagonal`.
     """
@@ -75,12 +75,12 @@ class BlockNoise:
 
     @property
     def least(self) -> float:
-        """The smallest σ of an entry."""
+        """Smallest σ among the block's entries."""
         return self.sigma if self.off_diagonal is None else self.off_diagonal
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """(σ, number of entries), in the order of the flat block."""
+        """Pairs (σ, number of consecutive entries that have it), in the order of the flattened block."""
         if self.off_diagonal is None:
             return ((self.sigma, self.block.size),)
         rows = range(self.block.dimension - 1, 0, -1)
@@ -90,7 +90,7 @@ class BlockNoise:
 
 @dataclass(frozen=True)
 class OpenedNoise:
-    """The noise on a block as it was opened: σ in integers, and the block's multiplier.
+    """The total noise on a block of an opened sum: σ in units of its integers, and the block's multiplier.
 
     `triangle`: the block is the upper triangle of a symmetric matrix, whose entries off the diagonal have σ/√2.
     """
@@ -101,13 +101,13 @@ class OpenedNoise:
 
     @property
     def of_record(self) -> OpenedNoise:
-        """The same noise in the units of one record: the multiplier is divided out."""
+        """The same noise with the multiplier divided out, in units of one record's integers."""
         return OpenedNoise(self.sigma / self.multiplier, triangle=self.triangle)
 
 
 @dataclass(frozen=True)
 class NoiseCalibration:
-    """The noise of one release: the part that each party adds, and the fewest honest parties that the ε needs.
+    """The noise of one release: each party's σ by block, and the fewest honest parties for which ε holds.
 
     Discrete shares: `parties` clients add one share each and at least `fewest` shares are honest and arrive.
     Gaussian: each of `parties` noisers adds all of it and at least one (`fewest` = 1) is honest.
@@ -129,21 +129,21 @@ class NoiseCalibration:
 
     @property
     def unit(self) -> Unit:
-        """The unit whose contribution is hidden."""
+        """The privacy unit, one record or one client, whose contribution the noise hides."""
         return self.sensitivity.unit
 
     @property
     def adjacency(self) -> Adjacency:
-        """The relation that makes two data sets neighbours."""
+        """The relation between neighbouring data sets: add-remove or replace-one."""
         return self.sensitivity.adjacency
 
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """Pairs (σ of one share, number of entries) over the flat vector, in layout order, for the sampler."""
+        """Pairs (σ of one party's noise, number of consecutive entries) in the flat vector's order, for the sampler."""
         return tuple(segment for noise in self.blocks for segment in noise.segments)
 
     def opened_noise(self, noisers: int) -> dict[str, OpenedNoise]:
-        """Return the noise on each block when `noisers` parties added theirs, honest or not, as heads need it."""
+        """Return each block's total noise, by name, after `noisers` parties, honest or not, have added theirs."""
         return {
             noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
             for noise in self.blocks
@@ -151,11 +151,11 @@ class NoiseCalibration:
 
     @property
     def largest(self) -> int:
-        """Ten times the largest σ of the opened noise: an entry exceeds it with probability below 2⁻⁷⁰."""
+        """Ten times the largest σ in the opened sum: noise on an entry exceeds it with probability below 2⁻⁷⁰."""
         return math.ceil(10 * max(noise.sigma for noise in self.blocks) * math.sqrt(self.parties))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return the release's cost against an adversary that knows all noise but that of `honest` ≥ 1 parties.
+        """Return the privacy cost against an adversary that knows all noise but that of `honest` ≥ 1 parties.
 
         None: of the fewest, the worst of every allowed honest set. Rounded up. Raises BadInput.
         """
@@ -169,7 +169,7 @@ class NoiseCalibration:
         return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), gap)
 
     def mu(self, honest: int) -> float:
-        """Return μ of `cost(honest)`."""
+        """Return the Gaussian-DP parameter μ of `cost(honest)`."""
         return self.cost(honest).mu
 
     def _counted(self, noise: BlockNoise, honest: int) -> float:
@@ -190,7 +190,7 @@ def calibrate_mu(
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
 ) -> NoiseCalibration:
-    """Return the noise with which one release is μ-Gaussian (up to the gap of discrete shares), σ rounded up.
+    """Return noise that makes one release μ-Gaussian DP, up to the gap of discrete shares (`gap_of`); σ is rounded up.
 
     `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
     figures, when the σ that one party adds is below 3 grid units or beyond the sampler.
@@ -210,7 +210,7 @@ def calibrate_mu(
 
 
 def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> dict[str, float]:
-    """Return every block's share of μ², summing to 1. Raises BadInput for unknown rules, names and shares ≤ 0."""
+    """Return each block's share of the budget μ², in all 1. Raises BadInput for unknown rules or names, shares ≤ 0."""
     names = [block.name for block in sensitivity.blocks]
     if shares == "equal":
         return {name: 1 / len(names) for name in names}
@@ -226,7 +226,7 @@ def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> di
 
 
 def read_shares(text: str) -> str | dict[str, float]:
-    """Return an option's shares: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
+    """Parse shares of μ²: a rule of `SHARE_RULES`, "equal", or BLOCK=SHARE,BLOCK=SHARE,…. Raises BadInput."""
     if "=" not in text:
         return text
     try:
@@ -265,7 +265,7 @@ def _up(sigma: float) -> float:
 
 @dataclass(frozen=True)
 class Part:
-    """One kind of sum: how far a unit moves it, how its μ² is divided among its blocks, and its part of the budget.
+    """One kind of sum to calibrate: its sensitivity, the split of its μ² among blocks, and its part of the budget.
 
     All `times` sums of the kind together have the share `budget` of the plan's μ².
     """
@@ -282,7 +282,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Releases:
-    """The calibrations of one plan, each with its number of sums; the same parties add noise to all of them.
+    """All releases of one plan: each kind of sum's calibration and number; the same parties add noise to all sums.
 
     `training` is what members' own training on the same records costs by itself: the sums are then further releases.
     """
@@ -303,16 +303,16 @@ class Releases:
 
     @classmethod
     def of(cls, calibration: NoiseCalibration, times: int = 1) -> Releases:
-        """Return the releases of one kind of sum only."""
+        """Return the releases of a plan that has one kind of sum, `times` times."""
         return cls(((calibration, times),))
 
     @property
     def first(self) -> NoiseCalibration:
-        """The first sum's calibration, from which all that is common to the sums is read."""
+        """The first sum's calibration; the unit, adjacency, mechanism and parties in it are those of all sums."""
         return self.parts[0][0]
 
     def until(self, sums: int) -> Releases:
-        """Return the first `sums` sums, in order. Raises BadInput for fewer than one, or more than there are."""
+        """Return the releases of the first `sums` sums. Raises BadInput for fewer than 1 or more than there are."""
         parts, left = [], sums
         for calibration, times in self.parts:
             if taken := min(times, left):
@@ -324,24 +324,24 @@ class Releases:
         return Releases(tuple(parts), self.training and self.training.after(sums, of))
 
     def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return the cost of all sums together, without any training; `honest` as in `NoiseCalibration.cost`."""
+        """Return the privacy cost of all sums, without clients' training; `honest` as in `NoiseCalibration.cost`."""
         costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
         return sum(costs[1:], start=costs[0])
 
     def mu(self, honest: int) -> float:
-        """Return μ of `cost(honest)`."""
+        """Return the Gaussian-DP parameter μ of `cost(honest)`."""
         return self.cost(honest).mu
 
     def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
-        """Return the cost of sums and training; `honest` as in `cost`. No other party is in a member's noise."""
+        """Return the privacy cost of sums and training; `honest` concerns the sums alone, as in `cost`."""
         return self.cost(honest) if self.training is None else self.training.with_releases(self.cost(honest))
 
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
-        """Return ε of all sums and of the training, rounded up."""
+        """Return ε at `delta` of all sums and of the clients' training, rounded up."""
         return self.whole(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
-        """Return the same noise, accounted for other neighbours, as a ledger needs it beside the plan's own claim.
+        """Return the same noise accounted for another unit or adjacency, as a ledger needs it beside the plan's claim.
 
         Raises BadInput beside training, which is accounted for one kind alone.
         """
@@ -356,7 +356,7 @@ class Releases:
 
 
 def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
-    """Return the sensitivity to one client's whole contribution of at most `records` records, from one record's.
+    """Return the sensitivity to one client's contribution of at most `records` records, from that to one record.
 
     Each block is at most `records` times one record's length (triangle inequality). Raises BadInput.
     """
@@ -367,7 +367,7 @@ def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
 
 
 def of_record(sensitivity: Sensitivity) -> Sensitivity:
-    """Return the sensitivity to one record, from the lengths that bound a client's whole contribution.
+    """Return the sensitivity to one record, from bounds on the L2 norm of a client's whole contribution.
 
     Any change of its records may turn a client's contribution round: each block moves by twice its length at most
     (triangle inequality), whether the record is added, removed or replaced.
@@ -387,7 +387,7 @@ def calibrate_releases(
     fewest: int,
     share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums of all parts together keep (ε, δ), or the part `share` of its μ².
+    """Return the least noise with which all sums together keep (ε, δ), or use only a fraction `share` of its μ².
 
     Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
     as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`

@@ -30,7 +30,7 @@ NEIGHBOURS = {
 
 @dataclass(frozen=True)
 class PrivacyClaim:
-    """The (ε, δ) of all that a plan releases, for its unit and adjacency.
+    """The (ε, δ) guarantee for everything that a plan releases, for its privacy unit and adjacency.
 
     `holds_against_members`: whether a client, which knows its own share of the noise, is among those against whom it
     holds. `each_alone`: uploads are in clear, so that each client's own share must be enough for it. `among`: how many
@@ -51,25 +51,25 @@ class PrivacyClaim:
 
     @classmethod
     def of(cls, releases: Releases, *, delta: float) -> PrivacyClaim:
-        """Return the strongest claim that the noise supports at `delta`."""
+        """Return the strongest claim (the least ε) that the noise supports at `delta`."""
         return cls(releases, releases.epsilon(delta), delta)
 
     @property
     def unit(self) -> Unit:
-        """The unit whose contribution is hidden."""
+        """The privacy unit that the claim protects: one record or one client."""
         return self.releases.first.unit
 
     @property
     def adjacency(self) -> Adjacency:
-        """The relation that makes two data sets neighbours."""
+        """The relation between neighbouring data sets: add-remove or replace-one."""
         return self.releases.first.adjacency
 
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of the first `sums` of all `of` sums: what is spent once these are opened."""
+        """Return the ε, rounded up, that is spent once the first `sums` of all `of` sums are opened."""
         return self.releases.until(sums).epsilon(self.delta)
 
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
-        """Return ε, rounded up, if so many shares of the noise never arrive or are known to the adversary.
+        """Return ε, rounded up, if `dropped` noise shares never arrive and the adversary knows `colluding` others.
 
         math.inf when no honest share is left. With the gaussian mechanism one honest party keeps the whole promise.
         Raises BadInput for counts below 0 or above the number of parties.
@@ -82,7 +82,7 @@ class PrivacyClaim:
 
     @property
     def against_member(self) -> float:
-        """The ε, rounded up, against a client, which knows one more share of the noise, its own, than is assumed."""
+        """The ε, rounded up, against a client: beyond the shares assumed known, it also knows its own noise share."""
         first = self.releases.first
         return self.what_if(colluding=first.parties - first.fewest + 1)
 
@@ -119,7 +119,7 @@ class PrivacyClaim:
 
 @dataclass(frozen=True)
 class TrainingClaim:
-    """The (ε, δ) of all that members' own training gives away, for one record added or removed, against everybody.
+    """The (ε, δ) guarantee of clients' own noisy training, for one record added or removed, against everybody.
 
     The noise is the member's own and in what leaves it: nobody else's honesty or presence matters, and who adds what up
     learns nothing more. Raises BadInput for a claim below what the noise gives.
@@ -136,11 +136,11 @@ class TrainingClaim:
         _refuse_less(_epsilon(self.cost, self.delta), self.epsilon, self.delta)
 
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of what members gave away before the first `sums` of all `of` sums."""
+        """Return ε, rounded up, of the training that clients did before the first `sums` of all `of` sums."""
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
 
     def sentence(self) -> str:
-        """Return the claim in plain words."""
+        """Return the claim in plain words: the (ε, δ) of what leaves a client, and the noise that it rests on."""
         return (
             f"What leaves a member {_promised(self, '')}. For each member it rests on the noise of its own training "
             f"({_sampled(self.cost)}), whoever else takes part."
@@ -181,14 +181,14 @@ def _refuse_less(least: float, epsilon: float, delta: float) -> None:
 
 
 def refuse_delta(delta: float) -> None:
-    """Raise BadInput for a δ that cannot be asked of a sum with noise."""
+    """Raise BadInput for a δ outside `SMALLEST_DELTA` to `LARGEST_DELTA`, the range for sums with noise."""
     if not SMALLEST_DELTA <= delta <= LARGEST_DELTA:
         remedy = f"sums with noise keep a delta from {SMALLEST_DELTA:g} to {LARGEST_DELTA:g}"
         raise BadInput(f"delta cannot be {delta:g}", remedy=remedy)
 
 
 def refuse_small_delta(delta: float) -> None:
-    """Raise BadInput for a δ too small for any sum with noise."""
+    """Raise BadInput for a δ below `SMALLEST_DELTA`, too small for any sum with noise."""
     if delta < SMALLEST_DELTA:
         raise BadInput(
             f"delta {delta:g} is claimed, but with a chance of up to {SMALLEST_DELTA:g} (2⁻⁷⁰ an entry) noise "
@@ -198,14 +198,14 @@ def refuse_small_delta(delta: float) -> None:
 
 
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """Return a warning of a δ that is not below 1/n, n = `units` records or clients by `name`; else an empty text."""
+    """Return a warning if δ is not below 1/`units`, the number of records or clients (`name`); else an empty text."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"
 
 
 def format_epsilon(epsilon: float) -> str:
-    """Return ε as a text with at most four decimals, rounded up; "inf" without a bound."""
+    """Format ε with at most four decimals, rounded up; "inf" for an unbounded ε."""
     if math.isinf(epsilon):
         return "inf"
     return f"{math.ceil(epsilon * 10_000) / 10_000:.4f}".rstrip("0").rstrip(".")

@@ -31,7 +31,7 @@ OUTWARD = 1 + 2.0**-40
 
 
 def delta_of(mu: float, epsilon: float) -> float:
-    """Return the δ of a μ-Gaussian release at `epsilon` ≥ 0, rounded up; 0 < mu ≤ 10⁶. Raises BadInput."""
+    """Return δ of a μ-Gaussian DP release at `epsilon` ≥ 0, rounded up, for 0 < `mu` ≤ 10⁶. Raises BadInput."""
     _check(mu=mu, epsilon=epsilon)
     u = (epsilon / mu - mu / 2) / math.sqrt(2)
     v = (epsilon / mu + mu / 2) / math.sqrt(2)
@@ -42,7 +42,7 @@ def delta_of(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """Return the least ε ≥ 0 at which a μ-Gaussian release has `delta`, rounded up. Raises BadInput.
+    """Return the least ε ≥ 0, rounded up, at which a μ-Gaussian DP release has this δ. Raises BadInput.
 
     The upper end of the last bracket: `delta_of(mu, epsilon_of(mu, delta)) <= delta` holds as computed.
     """
@@ -52,7 +52,7 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def mu_of(epsilon: float, delta: float) -> float:
-    """Return the largest μ of a Gaussian release with (ε, δ), rounded down. Raises BadInput.
+    """Return the largest μ, rounded down, of a Gaussian release that is (ε, δ)-private. Raises BadInput.
 
     `epsilon_of(mu_of(epsilon, delta), delta) <= epsilon` holds as computed.
     """
@@ -64,13 +64,13 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def noise_multiplier_of(mu: float) -> float:
-    """Return σ/Δ = 1/μ, rounded up."""
+    """Return the noise multiplier σ/Δ = 1/μ (noise over sensitivity), rounded up."""
     _check(mu=mu)
     return OUTWARD / mu
 
 
 def least(holds: Callable[[float], bool]) -> float:
-    """Return the least x ≥ 0 from which on `holds` is true, as the upper end of the last bracket, where it is true."""
+    """Find by bisection the least x ≥ 0 from which on `holds` is true, rounded up to where it is true."""
     if holds(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -84,7 +84,7 @@ def least(holds: Callable[[float], bool]) -> float:
 
 
 def largest(holds: Callable[[float], bool]) -> float:
-    """Return the lower end of the last bracket of the largest x > 0 up to which `holds` is true; it is true there."""
+    """Find by bisection the largest x > 0 up to which `holds` is true, rounded down to where it is true."""
     low = 1.0
     while not holds(low):
         low /= 2
@@ -99,7 +99,7 @@ def largest(holds: Callable[[float], bool]) -> float:
 
 
 def check_delta(delta: float) -> None:
-    """Raise BadInput for a δ at which nothing can be computed."""
+    """Raise BadInput unless `SMALLEST_DELTA` ≤ δ < 1, where the formulas here can be computed."""
     if not SMALLEST_DELTA <= delta < 1:
         raise BadInput(f"delta cannot be {delta}", remedy=f"give a number from {SMALLEST_DELTA:g} to below 1")
 

@@ -1,4 +1,4 @@
-"""Rényi curves: they compose releases of which nothing better is known, and give the ε of the whole.
+"""Rényi DP curves: they compose releases for which no tighter accounting is known, and give the total ε.
 
 A curve is the Rényi divergence ρ(α) of a release at every order of one fixed grid. Curves of releases about the same
 data add (Mironov 2017, Proposition 1). All values are rounded up.
@@ -23,7 +23,7 @@ ALPHA: NDArray[np.float64] = np.array(ORDERS)
 
 @dataclass(frozen=True)
 class RdpCurve:
-    """A Rényi curve: ρ(α) ≥ 0 for every α of `ORDERS`, in nats."""
+    """A Rényi DP curve: the divergence ρ(α) ≥ 0, in nats, at every order α of `ORDERS`."""
 
     values: tuple[float, ...]
 
@@ -38,7 +38,7 @@ class RdpCurve:
         return RdpCurve(tuple((np.add(self.values, other.values) * UP).tolist()))
 
     def epsilon(self, delta: float, place: int | None = None) -> float:
-        """Return ε at δ, rounded up, at the order `ORDERS[place]`, or the least over all orders. Raises BadInput.
+        """Return ε at δ, rounded up: the least over all orders, or that at order `ORDERS[place]`. Raises BadInput.
 
         ρ(α) + ln((α − 1)/α) − (ln δ + ln α)/(α − 1) (Canonne, Kamath & Steinke 2020, Proposition 12; Asoodeh et al.
         2021).
@@ -49,7 +49,7 @@ class RdpCurve:
 
 
 def best_order(epsilon: float, delta: float) -> int:
-    """Return the place in `ORDERS` of the order at which (ε, δ) leaves room for the largest μ² of ρ(α) = α·μ²/2.
+    """Return the index in `ORDERS` of the order α at which (ε, δ) allows the largest μ² of a curve ρ(α) = α·μ²/2.
 
     Raises BadInput for a δ out of range.
     """

@@ -1,4 +1,4 @@
-"""Exact noise from fair random bytes: the discrete Gaussian, and the Gaussian rounded to integers.
+"""Exact samplers that use fair random bytes: the discrete Gaussian, and the Gaussian rounded to integers.
 
 What is drawn is *exactly* distributed, however large or small σ: floating point only ever answers questions whose
 answer it can prove.
@@ -56,7 +56,7 @@ SPARE_BITS = 32
 
 
 class ExactUniform:
-    """A uniform U in [0, 1), of which is known so far that it lies in [prefix, prefix + 1)/2^bits."""
+    """A uniform number U in [0, 1) with bits drawn as needed; so far it lies in [prefix, prefix + 1)/2^bits."""
 
     def __init__(self, prefix: int, bits: int, source: RandomSource) -> None:
         self._prefix = prefix
@@ -64,16 +64,16 @@ class ExactUniform:
         self._source = source
 
     def bounds(self) -> tuple[Fraction, Fraction]:
-        """Return the ends of the interval in which U is known to lie."""
+        """Return the ends of the interval in which the uniform number is known to lie."""
         return Fraction(self._prefix, 1 << self._bits), Fraction(self._prefix + 1, 1 << self._bits)
 
     def extend(self) -> None:
-        """Draw 32 more bits of U."""
+        """Draw 32 more bits of the uniform number."""
         self._prefix = self._prefix << MORE_BITS | int.from_bytes(self._source.bytes(MORE_BITS // 8), "big")
         self._bits += MORE_BITS
 
     def is_below(self, least: Fraction, greatest: Fraction) -> bool | None:
-        """Return whether U < e^(−γ), for some γ in [least, greatest]; None while the known bits cannot decide."""
+        """Return whether U < e^(−γ), with γ somewhere in [least, greatest]; None if the drawn bits cannot decide."""
         precision = self._bits + GUARD_BITS
         if self._prefix + 1 << GUARD_BITS <= exponential(greatest, precision)[0]:
             return True
@@ -82,7 +82,7 @@ class ExactUniform:
         return None
 
     def is_below_exponential(self, gamma: Fraction) -> bool:
-        """Return whether U < e^(−γ), decided exactly; draws more bits when needed.
+        """Decide exactly whether the uniform number U is below e^(−γ), drawing more bits when needed.
 
         It ends with probability 1: e^(−γ) is irrational for rational γ > 0 (Lindemann), and is 1 > U for γ = 0.
         """
@@ -94,7 +94,7 @@ class ExactUniform:
 
 
 def exponential(gamma: Fraction, precision: int) -> tuple[int, int]:
-    """Return integers (a, b) with a ≤ 2^precision·e^(−γ) ≤ b ≤ a + 2, for rational γ ≥ 0."""
+    """Bracket e^(−γ) by integers (a, b): a ≤ 2^precision·e^(−γ) ≤ b ≤ a + 2, for rational γ ≥ 0."""
     low, high = _bracket(gamma, precision + SPARE_BITS)
     return low >> SPARE_BITS, (high >> SPARE_BITS) + 1
 
@@ -181,7 +181,7 @@ class _Law:
 
 
 def discrete_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
-    """Return independent draws of N_Z(0, σ²), P(x) ∝ e^(−x²/(2σ²)), as int64: `count` for each (σ, count) in turn.
+    """Draw independent discrete Gaussians N_Z(0, σ²), P(x) ∝ e^(−x²/(2σ²)), as int64: `count` for each (σ, count).
 
     σ from 0.5 to 10¹² grid units; a float stands for exactly its value. Draws for equal σ are made together, in the
     order in which each σ first appears. Raises BadInput for σ out of range or a negative count.
@@ -190,7 +190,7 @@ def discrete_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: 
 
 
 def rounded_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
-    """Return independent draws of N(0, σ²) rounded to the nearest integer; else as `discrete_gaussian`.
+    """Draw independent normals N(0, σ²), rounded to the nearest integer; all else as in `discrete_gaussian`.
 
     Added by one party to integers s this is ⌊s + N(0, σ²)⌉, post-processing of the Gaussian mechanism, so that its
     exact (ε, δ) holds (`secagg.privacy.gaussian`). Sums of several such draws are not covered by Rényi accounting of

@@ -20,7 +20,7 @@ from secagg.wire import Choice
 
 
 class Adjacency(Choice):
-    """The relations that make two data sets neighbours."""
+    """The relations that make two data sets neighbours: one unit added or removed, or one replaced."""
 
     ADD_REMOVE = "add-remove"
     """One unit is added or removed (dp_accounting: ADD_OR_REMOVE_ONE; a removed client's data are zeroed out)."""
@@ -29,7 +29,7 @@ class Adjacency(Choice):
 
 
 class Unit(Choice):
-    """The unit whose contribution is hidden."""
+    """The privacy unit, one record or one client, whose contribution the noise hides."""
 
     RECORD = "record"
     """One labelled record."""
@@ -39,7 +39,7 @@ class Unit(Choice):
 
 @dataclass(frozen=True)
 class BlockSensitivity:
-    """One block of the release: `size` ≥ 1 integers, which one unit moves by an L2 length of at most `l2` > 0.
+    """The sensitivity of one block: one record or client moves its `size` ≥ 1 integers by an L2 distance ≤ `l2` > 0.
 
     `triangle`: the block is the upper triangle of a symmetric matrix, row by row; `l2` is then the Frobenius norm of
     the full matrix, off-diagonal entries counting twice. `scalable`: the block is not on the grid of the features
@@ -60,32 +60,32 @@ class BlockSensitivity:
 
     @property
     def dimension(self) -> int:
-        """The number of rows of the matrix whose upper triangle the block is."""
+        """Number of rows of the symmetric matrix whose upper triangle the block is."""
         return (math.isqrt(8 * self.size + 1) - 1) // 2
 
 
 class Sensitivity(Protocol):
-    """The joint sensitivity of a release, for one unit and one adjacency."""
+    """The joint sensitivity of all blocks of a release, for one privacy unit and one adjacency."""
 
     @property
     def unit(self) -> Unit:
-        """The unit whose contribution is hidden."""
+        """The privacy unit, one record or one client, whose contribution the noise hides."""
 
     @property
     def adjacency(self) -> Adjacency:
-        """The relation that makes two data sets neighbours."""
+        """The relation between neighbouring data sets: add-remove or replace-one."""
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """The blocks in layout order, each with the length of one unit's contribution."""
+        """The blocks in layout order, each with the largest L2 norm of one unit's contribution."""
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return sup Σ_b w_b·‖Δ_b‖² over neighbouring data sets; `weights` names every block, each > 0."""
+        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours, over blocks b with change Δ_b and weight w_b > 0."""
 
 
 @dataclass(frozen=True)
 class BlockwiseSensitivity:
-    """The sensitivity of blocks whose joint behaviour is not known; right for every method and both units.
+    """The sensitivity from each block's own bound, whatever their joint behaviour; right for every method and unit.
 
     Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
     """
@@ -95,14 +95,14 @@ class BlockwiseSensitivity:
     blocks: tuple[BlockSensitivity, ...]
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return Σ w_b·l2_b² for add/remove and four times that for replace-one."""
+        """Return Σ_b w_b·l2_b² over all blocks b for add/remove, and four times that for replace-one."""
         factor = 1 if self.adjacency is Adjacency.ADD_REMOVE else 4
         return factor * math.fsum(weights[block.name] * block.l2**2 for block in self.blocks)
 
 
 @dataclass(frozen=True)
 class CensusSensitivity:
-    """The sensitivity of a census: each client adds 1, else 0, for each of `classes` of which it has a record.
+    """The sensitivity of a census: each client adds 1 for each of `classes` of which it has a record, else 0.
 
     Add or remove a record of class j: entry j of its client's part changes by at most 1, no other does. Replace one of
     class j by one of class k: at most the entries j and k change, by at most 1 each: √2. A client's whole part, zeroed
@@ -116,19 +116,19 @@ class CensusSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """The block: one record adds at most 1, a client an L2 length of at most √C."""
+        """The census as one block: a record changes it by an L2 norm of at most 1, a client by at most √`classes`."""
         length = 1.0 if self.unit is Unit.RECORD else math.sqrt(self.classes)
         return (BlockSensitivity("census", length, self.classes, scalable=True),)
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return w for a record added or removed, 2w for one replaced, C·w for a client."""
+        """Return the weighted squared change: w if a record comes or goes, 2w if replaced, `classes`·w for a client."""
         entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
         return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
 
 
 @dataclass(frozen=True)
 class MomentSensitivity:
-    """The sensitivity of counts N, class sums A, second moment B of (q, y), ‖q‖₂ ≤ R_q = `levels`, y in `classes`."""
+    """The sensitivity of counts N, class sums A and second moment B to one record q, ‖q‖₂ ≤ R_q = `levels`."""
 
     unit = Unit.RECORD
     adjacency: Adjacency
@@ -138,7 +138,7 @@ class MomentSensitivity:
 
     @property
     def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """The blocks: one record adds 1 to N, q to A and q·qᵀ to B, of lengths 1, R_q and R_q²."""
+        """Counts, class sums, second moment, to which a record q adds 1, q, q·qᵀ: of L2 norm 1, `levels`, `levels`²."""
         classes, dimension, levels = self.classes, self.dimension, self.levels
         return (
             BlockSensitivity("counts", 1.0, classes, scalable=True),
@@ -147,7 +147,7 @@ class MomentSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return sup Σ_b w_b·‖Δ_b‖² for weights w of N, A and B.
+        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours, over changes Δ_b of the three blocks, weighted by w_b.
 
         With n = w_N, a = w_A·R_q² and b = w_B·R_q⁴ it is
 

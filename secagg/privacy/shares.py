@@ -1,4 +1,4 @@
-"""Sums of discrete-Gaussian shares, accounted exactly: as the Gaussian release of which they are a rounding.
+"""Exact accounting for sums of discrete-Gaussian noise shares, as roundings of one Gaussian release.
 
 **Theorem.** The sum s(D) ∈ Z^m of a data set D is opened with noise: entry j gets K independent shares N_Z(0, σ_j²),
 fewest ≤ K ≤ parties, σ_j ≥ ½ and fewest·σ_j² > r² (r² = `ROUNDING`). Put
@@ -54,7 +54,7 @@ _ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
 
 
 def variance_of(sigma: float, shares: int) -> float:
-    """Return v = shares·σ² − r², the variance that so many shares of one entry count as, rounded down.
+    """Return v = shares·σ² − r² (r² for rounding), the Gaussian variance that so many shares count as, rounded down.
 
     Raises BadInput where none is left.
     """
@@ -68,12 +68,12 @@ def variance_of(sigma: float, shares: int) -> float:
 
 
 def sigma_for(variance: float, shares: int) -> float:
-    """Return the σ of each of so many shares that together count as `variance`."""
+    """Return the σ of each of `shares` discrete noise shares that together count as Gaussian noise of `variance`."""
     return math.sqrt((variance + ROUNDING) / shares)
 
 
 def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
-    """Return the gap T of one sum of at most `shares` shares of the noise, in nats, rounded up.
+    """Return the gap T in nats, rounded up, between a sum with at most `shares` noise shares and a Gaussian release.
 
     Each segment is (σ of one share in grid units, number of entries). Raises BadInput for a σ below ½ and fewer than
     1 share.
@@ -92,7 +92,7 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """The cost of releases that are within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
+    """The privacy cost of releases within e^±`gap` of a post-processed Gaussian release with μ² = `squared_mu`.
 
     `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
     """
@@ -109,14 +109,14 @@ class GaussianCost:
         return GaussianCost((self.squared_mu + other.squared_mu) * UP, (self.gap + other.gap) * UP)
 
     def times(self, sessions: int) -> GaussianCost:
-        """Return the cost of `sessions` ≥ 1 such releases about the same data, rounded up. Raises BadInput."""
+        """Return the cost of `sessions` ≥ 1 releases like this on the same data, rounded up. Raises BadInput."""
         if sessions < 1:
             raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
         return GaussianCost(self.squared_mu * sessions * UP, self.gap * sessions * UP) if sessions > 1 else self
 
     @property
     def mu(self) -> float:
-        """The parameter μ of the Gaussian release, rounded up."""
+        """The μ of the Gaussian release (sensitivity over σ), rounded up."""
         return math.sqrt(self.squared_mu) * (1 + 2.0**-50)
 
     def epsilon(self, delta: float) -> float:
@@ -133,7 +133,7 @@ class GaussianCost:
         return (epsilon_of(self.mu, inner) + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; 1 below 2T, and for μ above `LARGEST_MU`.
+        """Return δ at ε ≥ 0, rounded up, at most 1; it is 1 for ε < 2·`gap`, and for μ above `LARGEST_MU`.
 
         Raises BadInput for an ε out of range.
         """
@@ -143,9 +143,10 @@ class GaussianCost:
         return min(1.0, math.exp(self.gap) * delta_of(self.mu, inner) * UP)
 
     def curve(self) -> RdpCurve:
-        """Return ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), rounded up, to compose with costs that are known as curves only.
+        """Return the Rényi curve of this cost, rounded up, to compose with costs that are known as curves only.
 
-        Σ P'^α·Q'^(1−α) ≤ e^(αT + (α−1)T)·Σ P^α·Q^(1−α); and Mironov 2017, Proposition 7.
+        ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), from Σ P'^α·Q'^(1−α) ≤ e^(αT + (α−1)T)·Σ P^α·Q^(1−α); and Mironov 2017,
+        Proposition 7.
         """
         widened = self.gap * (2 * ALPHA - 1) / (ALPHA - 1)
         return RdpCurve(tuple(((ALPHA * (self.squared_mu / 2) + widened) * UP).tolist()))

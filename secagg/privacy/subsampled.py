@@ -1,4 +1,4 @@
-"""DP-SGD inside a member: the privacy cost of noisy steps on batches that are drawn anew for each step.
+"""DP-SGD inside a client: the privacy cost of noisy steps on batches that are sampled anew at each step.
 
 Every record is in a step's batch with probability q (`rate`), by its own draw that nobody else sees; clipped gradients
 are summed, and noise is added. Rate and number of steps are public constants of the plan. The noise is a discrete
@@ -85,7 +85,7 @@ TINY = 1e-300
 
 
 class SubsampledSteps(NamedTuple):
-    """`times` equal steps: sampling rate q in (0, 1], and μ > 0, how far a record moves the sum in units of σ."""
+    """`times` equal DP-SGD steps: sampling rate q in (0, 1]; a record moves the sum by μ > 0 in units of σ."""
 
     rate: float
     mu: float
@@ -94,7 +94,7 @@ class SubsampledSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """A law of privacy losses: masses of P on the losses (first + i)·h, and at infinity."""
+    """A privacy loss distribution: probabilities of the losses (`first` + i)·`step`, i ≥ 0, and of an infinite loss."""
 
     first: int
     step: float
@@ -103,17 +103,17 @@ class Law:
 
     @property
     def losses(self) -> Floats:
-        """The losses that carry the masses."""
+        """The finite losses, one for each probability in `masses`."""
         return (self.first + np.arange(len(self.masses), dtype=np.float64)) * self.step
 
     def delta(self, epsilon: float) -> float:
-        """Return δ(ε) for ε ≥ 0 and at least the first loss."""
+        """Return δ at ε, for ε ≥ 0 and at least the smallest loss on the grid."""
         start = max(0, math.floor(epsilon / self.step) + 1 - self.first)
         over = -np.expm1(epsilon - self.losses[start:])
         return min(1.0, float(self.masses[start:] @ over) * (1 + 2.0**-30) + self.infinite)
 
     def epsilon(self, delta: float) -> float:
-        """Return ε(δ), rounded up; infinite where no ε is enough. Between two points of the grid δ is linear in e^ε."""
+        """Return ε at δ, rounded up (between grid points δ is linear in e^ε); infinite where no ε is enough."""
         if self.infinite > delta:
             return math.inf
         last = self.first + len(self.masses)
@@ -129,7 +129,7 @@ class Law:
 
 
 def losses_of(part: SubsampledSteps, removed: bool, points: Floats) -> Floats:
-    """Return the privacy losses L at points of the real line."""
+    """Return the privacy loss of one step at each outcome in `points`, with a record removed, or else added."""
     rate, mu, _ = part
     without = math.log1p(-rate) if rate < 1 else -math.inf
     found = np.logaddexp(without, math.log(rate) + mu * points - mu * mu / 2)
@@ -137,7 +137,7 @@ def losses_of(part: SubsampledSteps, removed: bool, points: Floats) -> Floats:
 
 
 def discretise(part: SubsampledSteps, removed: bool, reach: float, step: float) -> Law:
-    """Return the law of one step's loss on the grid, between the losses at `reach` standard deviations."""
+    """Return a pessimistic grid version of one step's privacy loss, for outcomes within `reach` standard deviations."""
     ends = losses_of(part, removed, np.array([-reach, reach + part.mu]))
     first, last = math.floor(ends.min() / step), math.ceil(ends.max() / step)
     losses = np.arange(first, last + 1, dtype=np.float64) * step
@@ -230,7 +230,7 @@ _FARTHEST = 37.0
 
 
 def delta_of_steps(parts: Sequence[SubsampledSteps], epsilon: float) -> float:
-    """Return δ at ε ≥ 0 of all steps of all parts about the same data, rounded up; the worse of both directions."""
+    """Return δ at ε ≥ 0 of all DP-SGD steps on the same data, rounded up; the worse of adding and removing a record."""
     found = []
     for removed in (True, False):
         cumulants = _cumulants(parts, removed, _FARTHEST)
@@ -240,7 +240,7 @@ def delta_of_steps(parts: Sequence[SubsampledSteps], epsilon: float) -> float:
 
 
 def epsilon_of_steps(parts: Sequence[SubsampledSteps], delta: float) -> float:
-    """Return ε at δ of all steps of all parts about the same data, rounded up; the worse of both directions.
+    """Return ε at δ of all DP-SGD steps on the same data, rounded up; the worse of adding and removing a record.
 
     Infinite where the grid is too coarse: for millions of steps that each tell next to nothing.
     """
@@ -372,7 +372,7 @@ _TOLERANCE = 2.0**-12
 
 @dataclass(frozen=True)
 class SampledSteps:
-    """`steps` steps of DP-SGD with sampling rate q in (0, 1] and a noise multiplier of each. Raises BadInput."""
+    """`steps` steps of DP-SGD, all with sampling rate q in (0, 1] and the same noise multiplier. Raises BadInput."""
 
     rate: float
     multiplier: float
@@ -391,17 +391,17 @@ class SampledSteps:
 
     @property
     def mu(self) -> float:
-        """The distance that a record moves one step's sum, in units of its noise; rounded up."""
+        """Distance by which one record moves a step's sum, in units of the noise's σ; rounded up."""
         return (1 + 2.0**-50) / self.multiplier
 
     def curve(self) -> RdpCurve:
-        """Return ρ(α) of all steps, rounded up (Mironov, Talwar & Zhang 2019, Theorems 4 and 5 and section 3.3)."""
+        """Return all steps' Rényi curve, rounded up (Mironov, Talwar & Zhang 2019, Theorems 4 and 5, section 3.3)."""
         return RdpCurve(tuple(self.steps * each * UP for each in _divergences(self.rate, self.mu)))
 
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The cost of a member's training, with all further Gaussian releases that read the same records.
+    """The privacy cost of a client's training, with all further Gaussian releases that read the same records.
 
     Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of steps and releases, in nats.
     Raises BadInput.
@@ -426,7 +426,7 @@ class TrainingCost:
         return (found + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; 1 below 2T. Raises BadInput for an ε out of range."""
+        """Return δ at ε ≥ 0, rounded up, at most 1; it is 1 for ε < 2·`gap`. Raises BadInput for an ε out of range."""
         if 0 <= epsilon < 2 * self.gap:
             return 1.0
         inner = (epsilon - 2 * self.gap) * (1 - 2.0**-50)
@@ -441,7 +441,7 @@ class TrainingCost:
         return TrainingCost(self.steps, (self.squared_mu + releases.squared_mu) * UP, gap)
 
     def after(self, sums: int, of: int) -> TrainingCost:
-        """Return at least the cost of the training before the first `sums` of `of` sums, 1 ≤ sums ≤ of.
+        """Return an upper bound on the cost of the training before the first `sums` of `of` sums, 1 ≤ sums ≤ of.
 
         That holds if as much is trained before each, and if nothing is before the first. Further releases are left out.
         """
@@ -449,14 +449,14 @@ class TrainingCost:
         return TrainingCost(steps, gap=self.gap * sums / of * UP)
 
     def curve(self) -> RdpCurve:
-        """Return ρ(α) of everything, rounded up, as a ledger adds it (`GaussianCost.curve` on the gap)."""
+        """Return the Rényi curve of training, releases and gap, rounded up, for ledgers (as `GaussianCost.curve`)."""
         widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
 
     @property
     def mu(self) -> float:
-        """The μ of a Gaussian release that never costs less, up to the gap: as if every record were in every batch."""
+        """The μ of a Gaussian release that costs no less, up to the gap: as if every batch held every record."""
         return self._unsampled().mu
 
     def _parts(self) -> tuple[SubsampledSteps, ...]:
@@ -478,7 +478,7 @@ _epsilon_of = functools.lru_cache(maxsize=256)(epsilon_of_steps)  # all parties 
 def multiplier_for(
     rate: float, steps: int, *, epsilon: float, delta: float, squared_mu: float = 0.0, gap: float = 0.0
 ) -> float:
-    """Return the least noise multiplier with which training keeps (ε, δ), to 2⁻¹² of it.
+    """Return the least noise multiplier with which training is (ε, δ)-private, to a relative precision of 2⁻¹².
 
     `squared_mu` is what further releases about the same records cost, a share of `mu_of(epsilon, delta)`² perhaps; the
     multiplier leaves the rest to the steps. `TrainingCost(SampledSteps(rate, result, steps), squared_mu, gap)` keeps ε

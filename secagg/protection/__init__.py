@@ -1,4 +1,4 @@
-"""The protections: ways to hide clients' integers behind one interface, as sans-I/O state machines."""
+"""The protections: interchangeable ways to hide clients' integer vectors, each as state machines without I/O."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNPROTECTED = none.PROTECTION.name
 
 
 def protection_named(name: str) -> Protection:
-    """Return the protection of this name. Raises BadInput for an unknown name."""
+    """Return the protection with this name. Raises BadInput for an unknown name."""
     if name not in PROTECTIONS:
         raise BadInput(f"there is no protection {name!r}", remedy=f"choose one of {', '.join(PROTECTIONS)}")
     return PROTECTIONS[name]

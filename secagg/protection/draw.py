@@ -1,4 +1,4 @@
-"""The draw of cohorts as state machines: every member commits to a nonce, then all who committed reveal theirs.
+"""Client sampling: each round's clients follow from nonces that all members first commit to and then reveal.
 
 Whoever reveals has signed the list of commitments that it was shown, and signs one list only. A draw counts with the
 reveals of at least t members, all of its list, 2t > n + c: so no plan has two draws that honest members follow, one of
@@ -43,13 +43,13 @@ _BLOCK = 512
 
 
 def most_rounds(members: int, size: int, rounds: int) -> int:
-    """Return ⌈rounds·size/members⌉, the most of the first `rounds` rounds for which one member is drawn."""
+    """Return the most of the first `rounds` rounds that one member can be drawn for: ⌈rounds·size/members⌉."""
     return -(-rounds * size // members)
 
 
 @lru_cache(maxsize=8)
 def cohorts(seed: bytes, members: int, size: int, rounds: int) -> tuple[tuple[int, ...], ...]:
-    """Return the cohorts of `rounds` rounds: `size` of the members 1…`members` each, in ascending order.
+    """Return each round's cohort (its clients): `size` of the members 1…`members`, drawn by `seed`, in ascending order.
 
     Raises BadInput for a cohort that so many members cannot make.
     """
@@ -94,7 +94,7 @@ _UNSIGNED = bytes(64)
 @message("NonceCommitment")
 @dataclass(frozen=True)
 class NonceCommitment:
-    """A member's signed commitment to its nonce."""
+    """A member's signed commitment to the random nonce that it contributes to client sampling."""
 
     member: Index
     commitment: Digest
@@ -102,7 +102,7 @@ class NonceCommitment:
 
     @classmethod
     def of(cls, context: SessionContext, member: int, identity: SigningKey, nonce: bytes) -> NonceCommitment:
-        """Commit to a uniform nonce, which its hash therefore hides."""
+        """Return the signed commitment of `member` to `nonce`, which must be uniform, so that its hash hides it."""
         bare = cls(member, commitment_to(context, member, nonce), _UNSIGNED)
         return replace(bare, signature=identity.sign("nonce commitment", *bare._parts(context)))
 
@@ -118,7 +118,7 @@ class NonceCommitment:
 @message("Commitments")
 @dataclass(frozen=True)
 class Commitments(Entries):
-    """The list of commitments that the draw is made of."""
+    """The nonce commitments of all members that take part in one draw of the rounds' clients."""
 
     entries: Annotated[tuple[NonceCommitment, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
@@ -126,7 +126,7 @@ class Commitments(Entries):
 @message("NonceReveal")
 @dataclass(frozen=True)
 class NonceReveal:
-    """A member's nonce, revealed for one list of commitments alone."""
+    """A member's revealed nonce, signed together with the one list of commitments that it is revealed for."""
 
     member: Index
     nonce: Nonce
@@ -136,12 +136,12 @@ class NonceReveal:
     def of(
         cls, context: SessionContext, member: int, identity: SigningKey, nonce: bytes, commitments: bytes
     ) -> NonceReveal:
-        """Reveal a nonce; `commitments` is the list's digest."""
+        """Return the signed reveal of a member's nonce; `commitments` is the digest of all members' commitments."""
         bare = cls(member, nonce, _UNSIGNED)
         return replace(bare, signature=identity.sign("nonce reveal", *bare._parts(context, commitments)))
 
     def is_signed(self, context: SessionContext, commitments: bytes) -> bool:
-        """Return whether the member signed this nonce for this list."""
+        """Return whether the member signed this nonce for the list of commitments that has the digest `commitments`."""
         identity = context.identities.get(self.member, b"")
         return is_signed(identity, self.signature, "nonce reveal", *self._parts(context, commitments))
 
@@ -152,14 +152,14 @@ class NonceReveal:
 @message("Draw")
 @dataclass(frozen=True)
 class Draw:
-    """All commitments with the nonces behind them; plan and roster are enough to check it (`check_draw`)."""
+    """The public record of client sampling: all commitments and nonces. Plan and roster suffice to check it."""
 
     commitments: Commitments
     reveals: Annotated[tuple[NonceReveal, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members whose nonces are in the draw, in order."""
+        """The members that contributed nonces to client sampling, in ascending order."""
         return self.commitments.members
 
 
@@ -169,7 +169,7 @@ def commitment_to(context: SessionContext, member: int, nonce: bytes) -> bytes:
 
 
 def seed_of(context: SessionContext, draw: Draw) -> bytes:
-    """Return the seed of the schedule (32 bytes) from plan, session, roster, the draw's members and their nonces alone.
+    """Return the 32-byte seed of client sampling, from plan, session, roster, drawing members and their nonces alone.
 
     No signature of a reveal is in it: who reveals last could choose among several.
     """
@@ -186,12 +186,12 @@ VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 
 def quorum_of(context: SessionContext) -> int:
-    """Return the number of members that the draw needs: t of the n in the context, the least with 2t > n + c."""
+    """Return the fewest members that client sampling needs: the least t with 2t > n + c, for n clients, c colluders."""
     return (len(context.identities) + context.colluders) // 2 + 1
 
 
 def commit(context: SessionContext, me: LocalParty) -> Transition:
-    """Draw a nonce and commit to it."""
+    """Generate a random nonce for client sampling and send a signed commitment to it."""
     nonce = me.randomness.bytes(32)
     entry = NonceCommitment.of(context, me.member, me.identity, nonce)
     return Transition(NonceCommitted(nonce, entry), entry)
@@ -200,14 +200,14 @@ def commit(context: SessionContext, me: LocalParty) -> Transition:
 @message("NonceCommitted")
 @dataclass(frozen=True)
 class NonceCommitted:
-    """The member's state with a fixed nonce: everybody's commitments are awaited."""
+    """A member's state after committing to its nonce, while it waits for all members' commitments."""
 
     awaits: ClassVar[type] = Commitments
     nonce: Nonce = field(repr=False)
     entry: NonceCommitment
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Commitments) -> Transition:
-        """Reveal the nonce for this list of commitments, and for no other."""
+        """Check the list of all commitments and reveal the nonce, with a signature for this list alone."""
         if self.entry not in incoming.entries:
             raise ProtocolViolation(SERVER_INDEX, "the commitments do not hold this member's own")
         _check_commitments(context, incoming)
@@ -218,13 +218,13 @@ class NonceCommitted:
 @message("NonceRevealed")
 @dataclass(frozen=True)
 class NonceRevealed:
-    """The member's state with a revealed nonce: the draw is awaited."""
+    """A member's state after revealing its nonce, while it waits for all members' commitments and nonces (the draw)."""
 
     awaits: ClassVar[type] = Draw
     commitments: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Draw) -> Transition:
-        """Check the draw, and that it is made of the list of commitments that this member signed."""
+        """Check the draw, and that it holds the list of commitments for which this member revealed its nonce."""
         if incoming.commitments.digest != self.commitments:
             raise ProtocolViolation(SERVER_INDEX, "draws with other commitments than it has shown")
         return Transition(DrawChecked(check_draw(context, incoming)))
@@ -233,32 +233,32 @@ class NonceRevealed:
 @message("DrawAwaited")
 @dataclass(frozen=True)
 class DrawAwaited:
-    """The state of an aggregator or a key holder that waits for the draw."""
+    """The state of a helper (aggregator or key holder) waiting for all members' commitments and nonces (the draw)."""
 
     awaits: ClassVar[type] = Draw
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Draw) -> Transition:
-        """Check the draw with `check_draw`."""
+        """Check all members' signatures, commitments and nonces with `check_draw`."""
         return Transition(DrawChecked(check_draw(context, incoming)))
 
 
 @message("DrawChecked")
 @dataclass(frozen=True)
 class DrawChecked:
-    """The state after the draw: the server's outcome, which names the draw's seed, is awaited."""
+    """A party's state after checking the draw, while it waits for the server's closing message with the draw's seed."""
 
     awaits: ClassVar[type] = Outcome
     seed: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that the outcome names no other draw."""
+        """Check that the server's closing message has the seed of the draw that this party checked."""
         if incoming.aggregate_sha256 != self.seed:
             raise ProtocolViolation(SERVER_INDEX, "ends the draw with another seed than its nonces give")
         return Transition(self)
 
 
 class AwaitingCommitments(CollectingStep[NonceCommitment]):
-    """The server's step in which it collects commitments as members come."""
+    """The server's step in which it collects nonce commitments while members join the draw."""
 
     awaits: ClassVar[type] = NonceCommitment
     is_joining: ClassVar[bool] = True
@@ -272,7 +272,7 @@ class AwaitingCommitments(CollectingStep[NonceCommitment]):
             raise ProtocolViolation(member, "commits to a nonce in another name, or for another plan")
 
     def close(self) -> tuple[_AwaitingReveals, Outgoing]:
-        """Fix the members of the draw."""
+        """Fix the members of the draw and send each the list of all commitments. Raises SessionAborted for too few."""
         if self.is_short:
             raise SessionAborted(
                 f"only {len(self.members)} members came to the draw; at least {self.enough} are needed"
@@ -308,7 +308,7 @@ class _AwaitingReveals(CollectingStep[NonceReveal]):
 
 @dataclass(frozen=True)
 class Drawn:
-    """The end of a draw, in the place of a sum to open: it has no vectors. `seed` is the schedule's."""
+    """The server's result of client sampling: the draw and its seed, with no vectors and no sum to open."""
 
     vectors: ClassVar[tuple[int, ...]] = ()
     draw: Draw
@@ -316,11 +316,11 @@ class Drawn:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members whose nonces are in the draw."""
+        """The members that contributed nonces to client sampling."""
         return self.draw.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Raise MalformedMessage, since a draw has no sum."""
+        """Raise MalformedMessage, since client sampling has no sum to open."""
         raise MalformedMessage("Draw", "a draw opens nothing")
 
 
@@ -329,7 +329,7 @@ SHOWN_DRAW = Drawn.__name__
 
 
 def check_draw(context: SessionContext, draw: Draw) -> bytes:
-    """Return the seed that a checked draw gives, `context` being that of all n members before it.
+    """Check a draw of clients and return its seed; `context` is the session's, with all n members and not a cohort.
 
     Raises ProtocolViolation: the server for a draw of too few, or without the reveals that its list names; a member for
     a nonce that it signed and had not committed to.

@@ -1,4 +1,4 @@
-"""The interface of a protection: a client and a server as sans-I/O state machines over the same integers.
+"""The interface that every protection implements: state machines without I/O that sum the same integer vectors.
 
 A client holds one state at a time: a `WaitingState` says which message it waits for and turns it into a
 `Transition` (the next state, the message to send and, once, the protected vector); the `ReadyState` protects the
@@ -28,7 +28,7 @@ Outgoing = Mapping[int, object]
 
 @dataclass(frozen=True)
 class SessionContext:
-    """The public facts of one round that every party derives from the same plan and roster.
+    """The public facts of one round, which every party derives from the same plan and roster.
 
     `round_digest` (32 bytes) is what every frame, signature and key of the round is bound to: the plan's digest in the
     first round, the hash of the plan and of all that was opened before in a later one (`RoundOpening.round_digest`),
@@ -57,30 +57,30 @@ class SessionContext:
 
     @classmethod
     def of(cls, session: SessionContext) -> Self:
-        """Return the same facts as a protection's own kind of context; one of this kind as it is. Raises BadInput."""
+        """Convert a context to this class, or return it as it is if it has this class already. Raises BadInput."""
         if isinstance(session, cls):
             return session
         return cls(**{each.name: getattr(session, each.name) for each in fields(session)})
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """The clients' indices in order."""
+        """The clients' indices in the roster, in order."""
         return tuple(self.identities)
 
     @property
     def packed_bytes(self) -> int:
-        """Size of one packed vector."""
+        """Size in bytes of one vector, packed in the ring."""
         return self.length * self.ring.entry_bytes
 
     @property
     def upload_bytes(self) -> int:
-        """Size of a client's whole upload, beside the messages: its packed vector, unless protected otherwise."""
+        """Size in bytes of a client's upload, without messages: one packed vector, unless a protection changes it."""
         return self.packed_bytes
 
 
 @dataclass(frozen=True)
 class LocalParty:
-    """The party on this machine: its index, its identity key and its source of fresh secrets."""
+    """The party on this machine: its roster index, its identity key and its source of randomness."""
 
     member: int
     identity: SigningKey
@@ -89,7 +89,7 @@ class LocalParty:
 
 @dataclass(frozen=True)
 class Transition:
-    """The next state, the outgoing message, and the bytes that follow it if it is an Announcement."""
+    """The result of a step: the next state, the message to send, and the bytes that follow if it is an Announcement."""
 
     state: WaitingState | ReadyState | WorkingState
     outgoing: Any = None
@@ -98,7 +98,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The destination of a part of a client's upload: `size` bytes from `start` on, to the party `receiver`."""
+    """A part of a client's upload and its destination: `size` bytes from `start` on, for the party `receiver`."""
 
     receiver: int
     start: int
@@ -107,62 +107,62 @@ class Delivery:
 
 @runtime_checkable
 class WaitingState(Protocol):
-    """The interface of a party's step at which it waits for the server's next message."""
+    """The interface of a party's state in which it waits for the server's next message."""
 
     awaits: ClassVar[type]
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
-        """Take the awaited message. Raises ProtocolViolation (culprit: the server) for one that breaks the protocol."""
+        """Process the awaited message. Raises ProtocolViolation, blaming the server, for one that breaks the rules."""
 
 
 @runtime_checkable
 class ReadyState(Protocol):
-    """The interface of a client's step at which it protects its vector, waiting for nothing."""
+    """The interface of a client's state in which it can protect its vector without waiting for a message."""
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Protect the vector; the next state can no longer reveal it."""
+        """Mask, share or encrypt the vector, to be uploaded; the next state can no longer reveal it."""
 
 
 @runtime_checkable
 class ReceiptState(Protocol):
-    """The interface of a client's step with helpers' receipts; `evidence` proves what they did with its upload."""
+    """The interface of a client's state that checks helpers' receipts, and `evidence` of how they used its upload."""
 
     receipt: ClassVar[type]
     evidence: ClassVar[type]
 
     def check_receipt(self, context: Any, receipt: Any) -> None:
-        """Raise ProtocolViolation unless this is a receipt for this upload."""
+        """Raise ProtocolViolation unless the receipt is valid and for this client's upload."""
 
     def broken_by(self, context: Any, receipts: Any, evidence: Any) -> tuple[str, ...]:
-        """Return the names of helpers whose receipt and evidence contradict. Raises ProtocolViolation for a forgery."""
+        """Return the names of helpers whose receipts the evidence refutes. Raises ProtocolViolation for a forgery."""
 
 
 @runtime_checkable
 class WorkingState(Protocol):
-    """The interface of a helper's step that its own work ends, once the server has sent the message `opened_by`."""
+    """The interface of a helper's state that ends with the helper's own work, once the server has sent `opened_by`."""
 
     opened_by: ClassVar[type | None]
 
     def work(
         self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Do the work. `kept` returns a client's kept upload; `noise` draws this party's own noise, if it adds any."""
+        """Do this state's work; `kept` returns a client's stored upload, `noise` (or None) draws the helper's noise."""
 
 
 @runtime_checkable
 class CollectingState(WorkingState, Protocol):
-    """The interface of a helper's step that takes uploads, until the helper's work ends it."""
+    """The interface of a helper's state in which it accepts uploads, until the helper's own work ends it."""
 
     def accept(self, context: Any, me: LocalParty, announcement: Any, vector: bytes) -> CollectingState:
-        """Take one client's part; a repetition changes nothing. Raises ProtocolViolation (culprit: the client)."""
+        """Accept part of a client's upload; a repeat changes nothing. Raises ProtocolViolation, blaming the client."""
 
     def receipt(self, context: Any, me: LocalParty, client: int) -> Any:
-        """Return the receipt for what was taken from a client; the same each time."""
+        """Return the receipt for the upload accepted from a client; the same each time."""
 
 
 @runtime_checkable
 class ServerState(Protocol):
-    """The interface of a server's step: it collects messages of type `awaits` from `expected`, then is closed.
+    """The interface of a server's step, which collects messages of type `awaits` from `expected` parties until closed.
 
     `is_joining`: parties may come in their own time, until the plan's `join_seconds` are over.
     """
@@ -172,21 +172,21 @@ class ServerState(Protocol):
 
     @property
     def expected(self) -> frozenset[int]:
-        """The parties that may answer in this step."""
+        """The indices of the parties that may answer in this step."""
 
     def accept(self, member: int, incoming: Any) -> None:
-        """Take one client's message. Raises ProtocolViolation; the same message twice changes nothing."""
+        """Accept one party's message; repeating the same one changes nothing. Raises ProtocolViolation."""
 
     @property
     def complete(self) -> bool:
-        """Whether no further message can be of use."""
+        """Whether the step needs no further message."""
 
     @property
     def is_short(self) -> bool:
         """Whether too few have answered, so that closing the step now would end the session."""
 
     def close(self) -> tuple[ServerState | SumToDeclare | SumToOpen, Outgoing]:
-        """End the step: return what follows, and each receiver's message. Raises SessionAborted when too few answered.
+        """End the step: return the next one and each receiver's message. Raises SessionAborted for too few answers.
 
         May raise ProtocolViolation or Equivocated when the messages together prove that someone lied.
         """
@@ -194,19 +194,19 @@ class ServerState(Protocol):
 
 @runtime_checkable
 class VectorState(ServerState, Protocol):
-    """The interface of a server's step that collects announcements, each with its bytes."""
+    """The interface of a server's step that collects vectors, each announced by a message with length and digest."""
 
     @property
     def vector_bytes(self) -> int:
-        """The number of bytes that each announcement names."""
+        """The length in bytes that every message must announce for its vector."""
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Check bytes that their sender announced. Raises ProtocolViolation for bytes that cannot be used."""
+        """Check the bytes of a vector that their sender announced. Raises ProtocolViolation if they cannot be used."""
 
 
 @runtime_checkable
 class SumToDeclare(Protocol):
-    """The interface of a server's step that adds the clients' vectors and shows the sum to the party that opens it.
+    """The interface of a server's step that adds clients' vectors and sends the sum to the party that opens it.
 
     `requests` is the message that shows it.
     """
@@ -215,24 +215,24 @@ class SumToDeclare(Protocol):
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The parties whose vectors to add."""
+        """The parties whose vectors are to be added."""
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add one vector, in the memory of one sum."""
+        """Add one party's vector to the running sum, so that memory holds one sum and not all vectors."""
 
     def request(self, identity: SigningKey) -> Any:
-        """Return the message that shows the complete sum, signed by the server."""
+        """Return the request to open the complete sum, signed by the server."""
 
     def is_sum(self, request: Any) -> bool:
-        """Return whether a request shows the complete sum of the added vectors, as `request` does."""
+        """Return whether a request is for the complete sum of the added vectors, as `request` makes it."""
 
     def requested(self, request: Any) -> tuple[ServerState, Outgoing]:
-        """Return the next step after a request, by any caller, and the message for each receiver."""
+        """Return the step that follows a request, whichever caller made it, and the message for each receiver."""
 
 
 @runtime_checkable
 class SumToOpen(Protocol):
-    """The interface of the end of the collection: whose vectors to add, and how to open their sum."""
+    """The interface of the server's last stage, which says which vectors to add and opens their sum."""
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -240,26 +240,26 @@ class SumToOpen(Protocol):
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The parties whose uploaded ring vectors add up to `total`: the members, or those who opened for them."""
+        """The parties whose ring vectors add up to the sum: the clients themselves, or helpers that opened for them."""
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Return the signed integers of the sum, from the ring sum of the vectors (which is overwritten)."""
+        """Return the sum as signed integers, from the ring vectors' sum `total`, which is overwritten."""
 
 
 @dataclass(frozen=True)
 class VectorSum:
-    """A sum without masks: the `vectors` of these parties add up to the sum of the `members`' vectors."""
+    """A sum without masks to remove: the vectors of the parties `vectors` add up to the sum over the `members`."""
 
     members: tuple[int, ...]
     vectors: tuple[int, ...]
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Return the signed integers of the sum."""
+        """Decode the ring vectors' sum and return it as signed integers."""
         return context.ring.decode(total)
 
 
 class CollectingStep(ABC, Generic[M]):
-    """A server's step that takes one message, an M, of each expected party; it is complete when all have answered.
+    """A server's step that takes one message of each expected party; it is complete when all have answered.
 
     `enough` is how many must answer for the session to go on: all, unless another number is given.
     """
@@ -273,10 +273,10 @@ class CollectingStep(ABC, Generic[M]):
 
     @abstractmethod
     def check(self, member: int, incoming: M) -> None:
-        """Raise ProtocolViolation for a message that does not belong here."""
+        """Raise ProtocolViolation for a message that is not valid in this step."""
 
     def accept(self, member: int, incoming: M) -> None:
-        """Take one message that `check` lets pass; an exact repetition changes nothing.
+        """Accept one message that passes `check`; an exact repetition changes nothing.
 
         Raises ProtocolViolation, for a stranger or a second, different message too.
         """
@@ -291,7 +291,7 @@ class CollectingStep(ABC, Generic[M]):
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members that have answered, in order."""
+        """The indices of the parties that have answered, in ascending order."""
         return tuple(sorted(self.messages))
 
     @property
@@ -301,28 +301,28 @@ class CollectingStep(ABC, Generic[M]):
 
     @property
     def is_short(self) -> bool:
-        """Whether fewer than `enough` have answered."""
+        """Whether fewer parties have answered than the session needs (`enough`)."""
         return len(self.messages) < self.enough
 
 
 class PackedVectors(CollectingStep[M]):
-    """A server's step that collects announcements of vectors packed in the session's ring."""
+    """A server's step that collects announcements of vectors, each packed in the session's ring."""
 
     _context: Any  # a SessionContext, or a protection's own
 
     @property
     def vector_bytes(self) -> int:
-        """Size of one packed vector."""
+        """Size in bytes of one packed vector."""
         size: int = self._context.packed_bytes
         return size
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Accept the bytes: every vector of the right size is one of the ring."""
+        """Accept the bytes, since any bytes of the right length are a vector of ring elements."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """A party's part in a protection: first step, states that survive a crash, and the message that announces bytes.
+    """A party's part in a protection: first step, states that survive a crash, message that announces its vector.
 
     `proves` is what the transcript of such a party proves, for people.
     """
@@ -335,7 +335,7 @@ class Script:
 
 @dataclass(frozen=True)
 class Handover:
-    """The way in which clients send parts of their uploads to helpers, past the server, against signed receipts.
+    """The rules by which clients send parts of uploads directly to helpers, past the server, for signed receipts.
 
     Once a helper has said `closed_by` to the server, it takes no further uploads.
     `kept` returns the SHA-256 of the bytes that the party `receiver` keeps of an upload by `sender`, `is_receipt` says
@@ -352,7 +352,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Protection:
-    """A protection as plans and parties need it: its state machines, its facts, and texts about it."""
+    """A protection as plans and parties use it: its state machines, its properties and texts that describe it."""
 
     name: str
     """Name of the protection in plans and policies."""
@@ -429,16 +429,16 @@ class Protection:
 
     @property
     def helper_roles(self) -> dict[str, str]:
-        """The roles of the fewest helpers by name, for simulations and demos."""
+        """Names for the least number of helpers, mapped to their roles, for simulations and demos."""
         return {f"{self.helper_role}-{place}": self.helper_role for place in range(1, self.fewest_helpers + 1)}
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """The names of `steps`."""
+        """The names of the messages before which a client may drop out (`steps`)."""
         return tuple(tag_of(step) for step in self.steps)
 
     def usual_dropouts(self, clients: int, colluders: int) -> int:
-        """Return the dropouts to tolerate where a plan states none: ⌈n/10⌉, or `most_dropouts` where that is less.
+        """Return the default number of tolerated drop-outs: ⌈clients/10⌉, or `most_dropouts` where that is less.
 
         Noise is calibrated for the clients that are left. To tolerate all that can vanish, nearly half, would cost √2
         in σ, and leave masks no neighbour graph.
@@ -446,7 +446,7 @@ class Protection:
         return min(math.ceil(clients / 10), self.most_dropouts(clients, colluders))
 
     def receivers(self, context: SessionContext) -> frozenset[int]:
-        """Return the parties that get a part of every client's upload."""
+        """Return the indices of the parties that get a part of every client's upload."""
         return frozenset(part.receiver for part in self.deliveries(context))
 
 

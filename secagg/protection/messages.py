@@ -1,4 +1,4 @@
-"""Messages that every protection shares. Bounds and meaning: protos/secagg/v1/session.proto."""
+"""Messages that all protections share; the bounds and meaning of fields are in protos/secagg/v1/session.proto."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ Complaints = Annotated[tuple[int, ...], Items(0, MAX_CLIENTS, each=Range(1, MAX_
 
 
 class Announcement:
-    """The interface of a message with `length` and `digest` (SHA-256) of bytes that follow it in chunks."""
+    """The interface of a message that announces bytes to follow in chunks, by their `length` and SHA-256 `digest`."""
 
     length: int
     digest: bytes
 
 
 class Entries:
-    """The base of messages of signed `entries`, one of each member, in order."""
+    """The base class of messages that hold one signed entry for each member, in order."""
 
     entries: tuple[Any, ...]
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members of the entries, in order."""
+        """The indices of the members that have an entry, in order."""
         return tuple(entry.member for entry in self.entries)
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the canonical message, which binds every member and its whole entry."""
+        """SHA-256 of the message's canonical encoding, which binds every member and its whole entry."""
         return hashlib.sha256(encode(self)).digest()
 
 
 @message("UploadHeader")
 @dataclass(frozen=True)
 class UploadHeader(Announcement):
-    """The announcement of a protected vector. `directory` and `dealers` are zero bytes where a protection has none."""
+    """A client's announcement of its vector; the digests `directory` and `dealers` are zero unless it is masked."""
 
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
     digest: Digest
@@ -61,18 +61,18 @@ class UploadHeader(Announcement):
 @message("Attachment")
 @dataclass(frozen=True)
 class Attachment:
-    """The name of bytes that are read beside the signed message: length and digest."""
+    """A reference, by length and digest, to bytes that are fetched apart from the signed message."""
 
     length: Annotated[int, Range(1, MAX_ATTACHED)]
     digest: Digest
 
     @classmethod
     def of(cls, content: bytes) -> Attachment:
-        """Return the attachment that names these bytes."""
+        """Return an attachment that refers to these bytes."""
         return cls(len(content), hashlib.sha256(content).digest())
 
     def names(self, content: bytes) -> bool:
-        """Return whether the attachment names these bytes."""
+        """Return whether these bytes have the attachment's length and digest."""
         return len(content) == self.length and hashlib.sha256(content).digest() == self.digest
 
 
@@ -83,7 +83,7 @@ Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
 @message("Outcome")
 @dataclass(frozen=True)
 class Outcome:
-    """The server's message at a session's end: the members summed, and digests of the results, read beside it.
+    """The server's message at a session's end: the clients in the sum, and digests of the results, fetched separately.
 
     `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
     ring.
@@ -98,12 +98,12 @@ class Outcome:
 
     @property
     def attached(self) -> tuple[tuple[Attachment, ...], ...]:
-        """All attachments that are read beside the outcome: head, broadcast, sum."""
+        """The outcome's attachments, each of them optional: the head, the broadcast and the sum."""
         return self.head, self.broadcast, self.release
 
     @property
     def opens(self) -> Attachment | None:
-        """The attachment of the broadcast that opens the next round; None after the last."""
+        """The attached broadcast with which the next round begins; None after the last round."""
         return self.broadcast[0] if self.broadcast else None
 
     def digest(self, round_digest: bytes) -> bytes:
@@ -114,7 +114,7 @@ class Outcome:
 @message("RoundOpening")
 @dataclass(frozen=True)
 class RoundOpening:
-    """The message that opens round `number` of a plan: the sum of the round before, and the server's broadcast.
+    """The message that begins round `number` of a plan, with digests of the previous sum and the server's broadcast.
 
     `previous` is the round digest of the round before (the plan's digest before the second round), and so binds all
     that led to it.
@@ -127,12 +127,12 @@ class RoundOpening:
 
     @property
     def round_digest(self) -> bytes:
-        """The digest of plan and history in the round that this opens (`SessionContext.round_digest`)."""
+        """The digest of plan and history that identifies the round begun here (`SessionContext.round_digest`)."""
         told = self.broadcast.length.to_bytes(8, "big"), self.broadcast.digest
         return digest("round", number(self.number), self.previous, self.aggregate_sha256, *told)
 
     def statement(self, plan: bytes) -> bytes:
-        """Return the digest by which a member states that it followed this opening (`Acknowledgement.opens`).
+        """Return the digest by which a member states that it followed this opening message (`Acknowledgement.opens`).
 
         It names the plan (by digest) too: who did not follow the rounds between cannot tell whose `previous` is.
         """
@@ -163,7 +163,7 @@ class Confirmation:
 @message("Return")
 @dataclass(frozen=True)
 class Return:
-    """The opening of a round, with the frames in which others signed it, for a client that was away."""
+    """The opening message of a round, sent to a client that was away, with other clients' signed acknowledgements."""
 
     opening: RoundOpening
     acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]
@@ -172,12 +172,12 @@ class Return:
 @message("Receipt")
 @dataclass(frozen=True)
 class Receipt:
-    """The server's last message to one client."""
+    """The server's last message to one client, whose signed frame countersigns the client's transcript."""
 
 
 @message("Abort")
 @dataclass(frozen=True)
 class Abort:
-    """The message by which a sender leaves the session for good."""
+    """The message by which a party leaves the session for good, with its reason."""
 
     reason: Annotated[str, Length(1, 2000)]

@@ -1,4 +1,4 @@
-"""No protection: the server sees every client's vector. For research, and as the auditor's control."""
+"""No protection: the server sees every client's vector. For research, and as the baseline of audits."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _ABSENT = bytes(32)
 
 
 def fewest(context: SessionContext) -> int:
-    """Return the number of clients but the tolerated dropouts, or the minimum of clients if that is more."""
+    """Return the smallest number of clients to sum: all but the tolerated drop-outs, or the plan's minimum if more."""
     return max(context.min_clients_in_sum, len(context.clients) - context.dropouts)
 
 
 def explain(context: SessionContext) -> str:
-    """Return the warning that vectors are not protected."""
+    """Return the warning for people that vectors are not protected."""
     return f"NO PROTECTION: the server sees every client's vector; it waits for {fewest(context)} of them"
 
 
@@ -49,12 +49,12 @@ class _PlainReady:
 @message("PlainUploaded")
 @dataclass(frozen=True)
 class PlainUploaded:
-    """The client's state after its upload: the outcome is awaited."""
+    """The client's state after uploading its vector, while it waits for the server's outcome message."""
 
     awaits: ClassVar[type] = Outcome
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that this client is among those summed."""
+        """Check that the sum includes this client."""
         if me.member not in incoming.members:
             raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         return Transition(self)

@@ -36,7 +36,7 @@ def card_of(
     known_noise: bool = False,
     metrics: Metrics | None = None,
 ) -> dict[str, Any]:
-    """Return the model card, version 1, as JSON values, of the head that the last session of a plan gave.
+    """Return the model card, version 1, as JSON values, of the head that a plan's last round gave.
 
     `members` are the roster indices in its sum. `known_noise`: a seed gives the noise again, so that nothing is
     promised. `metrics` are an experiment's: a real federation measures nothing.
@@ -84,7 +84,7 @@ def card_of(
 
 
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
-    """Write `model_card.json` and `model_card.md` into the folder of a head, for its owner alone."""
+    """Write `model_card.json` and `model_card.md` into the folder of a head, readable by the files' owner alone."""
     write_synced(folder / CARD_JSON, (json.dumps(card, indent=2, allow_nan=False) + "\n").encode())
     write_synced(folder / CARD_MARKDOWN, markdown_of(card).encode())
 

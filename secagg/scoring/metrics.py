@@ -107,7 +107,7 @@ class Metrics:
         return cls(tuple(classes), named, by_class, confusion, positive or None)
 
     def called(self, name: str) -> str:
-        """Return a metric's name for people, with its positive class, or "mean over classes"."""
+        """Return a metric's display name and, for a class's metric, the positive class or "mean over classes"."""
         words = {"auc": "AUC", "f1": "F1"}.get(name, name.replace("_", " "))
         if name not in OF_A_CLASS:
             return words
@@ -135,7 +135,7 @@ class Metrics:
 
 
 def calibration_bins(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> list[tuple[int, float, float]]:
-    """Return, for each bin with records, their number, their mean confidence and the fraction predicted rightly."""
+    """Return, for each non-empty confidence bin, its number of records, mean confidence and fraction correct."""
     confidence, right = probabilities.max(axis=1), np.argmax(probabilities, axis=1) == labels
     bins = _bins_of(confidence)
     return [

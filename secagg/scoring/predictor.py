@@ -1,4 +1,4 @@
-"""Predict records' classes by a head's file and its backbone, with probabilities that may be calibrated."""
+"""Predict records' classes with a head from a file and its backbone; the probabilities may be calibrated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def probabilities_of(scores: NDArray[np.float64], temperature: float = 1.0) -> N
 
 @dataclass(frozen=True)
 class Calibration:
-    """A `temperature` > 0, the number of `records` it was fitted to, and their mean −log p `before` and `after`."""
+    """A softmax `temperature` > 0, the number of `records` it is fitted to, and mean −log p `before` and `after` it."""
 
     temperature: float
     records: int
@@ -48,7 +48,7 @@ class Calibration:
 
     @classmethod
     def fit(cls, scores: NDArray[np.float64], labels: NDArray[np.int64]) -> Calibration:
-        """Fit the temperature of the least loss (Guo et al. 2017, section 4.2) to scores (n, C) with labels (n,).
+        """Fit the softmax temperature of least log loss to scores (n, C), labels (n,) (Guo et al. 2017, section 4.2).
 
         Raises BadInput for fewer than ten records, or none of a class that the head knows.
         """
@@ -70,7 +70,7 @@ class Calibration:
 
 
 def read_head(path: Path) -> tuple[LinearHead | TrainedModel | SlotMeans, dict[str, str]]:
-    """Read a head or a model, and its file's metadata. Raises BadInput if it predicts no classes."""
+    """Read a head or a model, and its metadata, from a file. Raises BadInput if it predicts no classes."""
     model, metadata = load_as(path, parse_artifact)
     if not model.predicts:
         raise BadInput(f"{path} tells no classes apart by itself", remedy="give a member's own model")
@@ -130,7 +130,7 @@ class Predictor:
         return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive, skipped)
 
     def calibrate(self, source: str) -> Calibration:
-        """Fit a temperature to the labelled records in a file or folder. Raises BadInput."""
+        """Fit a softmax temperature to the labelled records in a file or folder. Raises BadInput."""
         records = self.pipeline.to_predict(source)
         known = records.labels != UNLABELLED
         return Calibration.fit(self.scores(records.inputs[known]), records.labels[known])

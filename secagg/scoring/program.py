@@ -43,10 +43,10 @@ TEXT = "secagg.json"
 
 
 def export_program(predictor: Predictor, path: Path, temperature: float = 1.0) -> None:
-    """Write a .pt2 program from records (n, …) to probabilities (n, C); n is 1 with a backbone's program, else any.
+    """Export a predictor to a .pt2 file, a PyTorch program from records (n, …) to probabilities (n, C).
 
-    The program is compared with the predictor on random records first. Raises BadInput for a backbone or a model that
-    has no such form, and where nothing can be written.
+    n is 1 with a backbone's program, else any. The program is compared with the predictor on random records first.
+    Raises BadInput for a backbone or a model that has no such form, and where nothing can be written.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The parties' sides of a session, each with its state machine, storage and transcript."""
+"""Sessions: one party's part in one round, with state machine, storage and transcript."""
 
 from secagg.session.aggregator import AggregatorWork
 from secagg.session.member_session import Contributor, MemberSession

@@ -1,4 +1,4 @@
-"""An aggregator's part in a session: it collects uploads at its endpoint, then computes with them.
+"""An aggregator's part in one round: it collects clients' uploads, then computes its messages from them.
 
 An upload is on the disk before it is in the transcript, and in the transcript before its receipt leaves. A restart
 feeds the transcript's uploads through the same state again.
@@ -28,7 +28,7 @@ _log = logging.getLogger("secagg.aggregator")
 
 
 class AggregatorWork:
-    """An aggregator's work in one session: it collects the uploads and computes its next message from them.
+    """An aggregator's work in one round: it collects clients' uploads and computes its next message from them.
 
     It does not wait for clients that are among the `dropped_out`. Raises BadInput where the plan's protection has no
     aggregators.
@@ -70,7 +70,7 @@ class AggregatorWork:
                 self._receipts[body.receiver] = record.content
 
     async def work(self, state: Any) -> Transition:
-        """Collect uploads or compute the next message, by `state`. Raises SessionAborted for too few uploads."""
+        """Collect uploads or compute the next message, as `state` asks. Raises SessionAborted for too few uploads."""
         if isinstance(state, CollectingState):
             return await self._collect(state)
         if isinstance(state, WorkingState):
@@ -79,7 +79,7 @@ class AggregatorWork:
         raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Receive this aggregator's part of a client's upload; return the signed receipt, the same each time.
+        """Receive this aggregator's part of a client's upload; return the signed receipt, the same for a repetition.
 
         Raises ProtocolViolation or MalformedMessage for a bad upload, NotNow for one that is too slow or while uploads
         have not begun, SessionAborted once they are closed.

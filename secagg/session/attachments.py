@@ -1,4 +1,4 @@
-"""Files that signed messages name by digest: opened sums, heads, and the broadcasts that begin rounds.
+"""Files that signed messages name by SHA-256: opened sums, heads, and the broadcasts that begin rounds.
 
 A file is read on from where an earlier try broke off, and counts only when all of it has the digest that was signed.
 Every sum of a plan is kept for `verify` and `audit`, in ring width. What opens a round is kept for the newest two where
@@ -30,7 +30,7 @@ _BLOCK = 1 << 20
 
 
 def read_kept(path: Path, attachment: Attachment) -> bytes | None:
-    """Return the content of the file that `attachment` names; None if it is absent or differs in length or SHA-256."""
+    """Return a file's content; None if it is absent, or not of the length and SHA-256 that `attachment` states."""
     try:
         if path.stat().st_size != attachment.length:
             return None
@@ -72,7 +72,7 @@ def keep_opening(state: Path, opening: RoundOpening, broadcast: bytes) -> None:
 
 
 def drop_openings(state: Path, done: list[tuple[RoundSetup, Any]]) -> None:
-    """Delete the broadcast before the newest two, if each broadcast holds the method's whole state.
+    """Delete the third newest of the rounds' broadcasts, if each one holds the training method's whole state.
 
     `done` are the finished rounds in order; the broadcast with which a client returned stays.
     """
@@ -106,7 +106,7 @@ async def read_attached(
 
 
 async def read_opening_of(signed: SignedReceiver, connection: Connection, opening: RoundOpening, state: Path) -> None:
-    """Download the broadcast that begins a round into its folder. Raises what `read_attached` raises."""
+    """Download the broadcast that begins a round into the round's folder. Raises ServerAway, or BadInput (disk)."""
     file = opening_file(state, opening)
     private_folder(file.parent)
     await read_attached(signed, connection, opening.round_digest, opening.broadcast, file)

@@ -1,4 +1,4 @@
-"""The deadline of a step, stored on disk, so that a restarted party does not begin the step's time anew."""
+"""The deadline of a protocol step, stored on disk so that a restart does not begin the step's time anew."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STOPPED_SECONDS = 2.0
 
 
 def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
-    """Return a step's closing time (seconds since 1970), and whether it was postponed and extended; None if unknown."""
+    """Return a step's deadline (seconds since 1970) and two flags, postponed and extended; None if not stored."""
     try:
         noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
         return (float(closes), is_put_off == "1", rest == ["1"]) if noted == step else None
@@ -34,7 +34,7 @@ def forget_closing(folder: Path) -> None:
 
 
 class Deadline:
-    """The time at which one step closes; it stays the same when the party's process restarts.
+    """The deadline of one protocol step; it stays the same when the party's process restarts.
 
     A party that was itself away (restarted, or stopped) when its step should have closed could hear nobody: once, it
     puts the close off, so that those who waited for it are heard. A step takes at most its time, the time in which the

@@ -65,10 +65,10 @@ _LEAVING_SECONDS = 10.0
 
 
 class Contributor(Protocol):
-    """The source of a client's vector for a session, with what the client must do before the upload."""
+    """Interface that gives a session the client's vector, and runs the client's last work before the upload."""
 
     def vector(self) -> Integers:
-        """Return the client's flat vector (int64), the same at each call."""
+        """Return the flat vector (int64) that the client contributes to the sum, the same at each call."""
 
     def before_upload(self) -> None:
         """Do the client's last work before the first byte of its upload is sent, such as charging the ledger.
@@ -117,17 +117,17 @@ class MemberSession:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The server's Outcome, once the transcript holds it."""
+        """The server's `Outcome` message; None until the transcript holds it."""
         return self._transcript.outcome
 
     @property
     def draw(self) -> Draw | None:
-        """The draw of the cohorts, once this session has made it; None before, and in every round's session."""
+        """The random draw of the cohorts; None before it is made, and in the session of a round."""
         return next(iter(self._transcript.payloads(Draw)), None) if self._setup.is_draw else None
 
     @property
     def is_protected(self) -> bool:
-        """Whether the client's protected vector is fixed, so that a restart sends the same bytes."""
+        """Whether the client's vector is already protected (and fixed), so that a restart sends the same bytes."""
         _, frames = self._memory.recall() or (None, ())
         return self._transcript.has_announced or any(self._transcript.announces(peek(frame)) for frame in frames)
 

@@ -43,7 +43,7 @@ NO_ARTIFACT = bytes(32)
 
 @dataclass(frozen=True)
 class SumResult:
-    """An opened sum with the artifact built from it; `artifact` is None if that takes a later sum too.
+    """An opened sum, and the trained `artifact` (such as a head) built from it; None if that takes a later sum.
 
     `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
     of `broken_bounds`: whoever is shown the sum refuses that.
@@ -59,7 +59,7 @@ class SumResult:
 
     @cached_property
     def aggregate_sha256(self) -> bytes:
-        """The SHA-256 of the opened blocks as little-endian int64 in layout order."""
+        """SHA-256 of the opened sum, its blocks in the layout's order as little-endian int64."""
         return sum_digest(self.vector)
 
     @cached_property
@@ -85,7 +85,7 @@ class SumResult:
 
 
 def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed: bytes | None = None) -> SumResult:
-    """Compute what follows from an opened sum: an artifact, the next round, or both. Raises BadInput if nothing does.
+    """Compute the artifact, the next round, or both from an opened sum. Raises BadInput if neither follows.
 
     A sum of a single class leads to neither, for example.
     There is no step where the session's round is not known. `seed` is the step's public randomness, by default what
@@ -106,7 +106,7 @@ def conclude(setup: RoundSetup, members: tuple[int, ...], vector: Integers, seed
 def personal_models(
     setup: RoundSetup, members: tuple[int, ...], vector: Integers, state: bytes
 ) -> Mapping[str, Artifact]:
-    """Return a member's own models by name, from the last sum and the member's private `state`. Raises BadInput."""
+    """Return a member's personal models by name, from the last sum and its private `state`. Raises BadInput."""
     return setup.round.personal(state, _opened_total(setup, members, vector))
 
 
@@ -168,17 +168,17 @@ def unpack_sum(setup: RoundSetup, packed: bytes) -> Integers:
 
 
 def head_file(setup: RoundSetup, result: SumResult) -> bytes:
-    """Return the head as a safetensors file with all that `predict` needs; empty if the sum gives no head."""
+    """Return the bytes of a safetensors file with the head and all that `predict` needs; empty without a head."""
     return to_safetensors(result.artifact, metadata_of(setup.plan)) if result.artifact is not None else b""
 
 
 def metadata_of(plan: Plan) -> dict[str, str]:
-    """Return the metadata of the head's file: plan, method, features."""
+    """Return the metadata of a head's file: the plan's digest, the method, and the recipe of the features."""
     return FeatureRecipe.of_plan(plan).to_metadata() | {"plan": plan.digest.hex(), "method": plan.method}
 
 
 def write_personal(setup: RoundSetup, outcome: Outcome, state: bytes, folder: Path) -> dict[str, Path]:
-    """Write a member's own models to `folder`; return their paths by name.
+    """Write a member's personal models to `folder`; return their paths by name.
 
     They follow from the last sum and the member's private `state`.
     They are trained on its records and for nobody else. `outcome` is the last one's, and checked; what it names lies in
@@ -247,7 +247,7 @@ def noise_tails(sigma: float, size: int, tests: int, rounded: int) -> tuple[floa
 
 @dataclass(frozen=True)
 class Caveat:
-    """One point that a transcript does not prove (`words`), the `condition` on which the rest holds, and a remedy."""
+    """A point that a transcript leaves unproven (`words`), the `condition` under which the rest holds, and a remedy."""
 
     words: str
     condition: str
@@ -280,7 +280,7 @@ IMPOSSIBLE_SUM = Caveat(
 
 
 def require(holds: bool, record: Record, problem: str) -> None:
-    """Raise TranscriptInvalid for the record, with the problem, unless the condition `holds`."""
+    """Raise TranscriptInvalid, naming the transcript's record and the problem, unless `holds` is true."""
     if not holds:
         raise TranscriptInvalid(record.index, problem)
 
@@ -290,7 +290,7 @@ MOST_LONGER = 1 << 16
 
 @dataclass(frozen=True)
 class OutcomeContents:
-    """An outcome and the bytes of its files; empty for a file that the Outcome message does not name.
+    """A round's outcome with the bytes of its files; empty for a file that the Outcome message does not name.
 
     `head` is a file, `broadcast` opens the next round, `release` is the opened sum in ring width.
     """
@@ -323,18 +323,18 @@ class Files:
 
     @property
     def release(self) -> bytes:
-        """The opened sum, packed; empty if the file is absent."""
+        """Packed bytes of the opened sum; empty if its file is absent."""
         return self._read_named(self.folder / SUM_FILE, self.outcome.release)
 
     @cached_property
     def own(self) -> SumResult | None:
-        """The result computed here from the opened sum; None without the sum. Raises what `recompute` raises."""
+        """The result that this party computes from the opened sum; None without the sum. Raises as `recompute` does."""
         release = self.release
         return recompute(self.setup, self.outcome, release) if release else None
 
     @property
     def head(self) -> bytes:
-        """The head's file, read or computed again; empty if neither is possible."""
+        """Bytes of the head's file, read or computed again; empty if neither is possible."""
         kept = self._read_named(self.folder / HEAD_FILE, self.outcome.head)
         if kept or not self.outcome.head or self.own is None:
             return kept
@@ -351,7 +351,7 @@ class Files:
 
     @property
     def contents(self) -> OutcomeContents | None:
-        """The outcome with the bytes of all its files; None if one is missing."""
+        """The outcome with the bytes of all files that it names; None if one is missing."""
         parts = self.head, self.broadcast, self.release
         outcome = self.outcome
         if any(bool(part) < bool(named) for part, named in zip(parts, outcome.attached, strict=True)):
@@ -368,7 +368,7 @@ class Files:
 
 
 def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless an outcome names the files that the plan prescribes, with the sum's length."""
+    """Raise ProtocolViolation unless an outcome names the files that the plan prescribes, and a sum of its length."""
     if setup.is_draw:
         check_outcome_of_draw(outcome)
         return
@@ -393,7 +393,7 @@ def require_lengths(setup: RoundSetup, outcome: Outcome, own: SumResult) -> None
 
 
 def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | None = None) -> None:
-    """Raise ProtocolViolation unless the outcome has all that the plan asks for, and its parts agree.
+    """Raise ProtocolViolation unless the server's outcome (`told`) is complete, and its sum, head and files agree.
 
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
     is known; `own` is what that gives, where it is at hand.
@@ -419,7 +419,7 @@ def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | Non
 
 
 def require_possible(own: SumResult | None) -> None:
-    """Raise ImpossibleSum if no honest vectors can have this opened sum (`broken_bounds`)."""
+    """Raise ImpossibleSum if honest clients' vectors cannot add up to this opened sum (see `broken_bounds`)."""
     if own is not None and own.impossible:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
@@ -439,7 +439,7 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, 
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:
-    """Compute the result of a packed opened sum. Raises ProtocolViolation if the outcome names another sum."""
+    """Compute head and next round from an opened sum's bytes. Raises ProtocolViolation if the outcome names others."""
     vector = unpack_sum(setup, release)
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")

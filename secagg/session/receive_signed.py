@@ -1,4 +1,4 @@
-"""Reception of frames: only those count that the sender signed for this receiver and this session."""
+"""Receipt of messages, which count only if the sender has signed them for this receiver and this session."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _AGAIN_SECONDS = 0.5
 
 
 class Connection(Protocol):
-    """The connection to another party that a session needs; `transport.Link` is one."""
+    """Interface of a session's connection to another party, such as `transport.Link`."""
 
     @property
     def patience(self) -> float:
         """Seconds for which a failing request is repeated."""
 
     async def submit(self, frame: bytes) -> bytes:
-        """Send a frame; return the frame that answers it, or no bytes."""
+        """Send a signed message (`frame`); return the signed answer, or no bytes."""
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-        """Send a frame and the part of a file that it announces; return the frame that answers it, or no bytes."""
+        """Send a signed message and the part of a file that it announces; return the signed answer, or no bytes."""
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of one step; return no bytes if it does not come within `seconds`."""
+        """Wait for the server's signed message of one step; return no bytes if it takes more than `seconds`."""
 
     async def read(
         self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
     ) -> None:
-        """Read the bytes from `start` to `length` − 1 of the file with this digest; `take` gets each once, in order."""
+        """Download bytes `start` to `length` − 1 of the file with this digest; `take` gets each byte once, in order."""
 
 
 @dataclass(frozen=True)
 class SignedReceiver:
-    """A receiver of signed frames for the party `receiver`; `progress` is called with a line about each bad answer."""
+    """A receiver of signed messages for the party `receiver`; `progress` gets a line when answers begin to be bad."""
 
     setup: RoundSetup
     receiver: int
@@ -49,7 +49,7 @@ class SignedReceiver:
     async def receive_signed(
         self, sender: int, expected: tuple[type, ...], ask: Callable[[], Awaitable[bytes]], patience: float
     ) -> tuple[bytes, FrameBody]:
-        """Repeat the request `ask` until `sender` answers with an expected step; return the frame and its body.
+        """Repeat `ask` until it brings an expected message signed by `sender`; return it, and its decoded body.
 
         Whatever else `ask` brings (damage, another's frame, one of another session or step) may be the doing of whoever
         carries the bytes, so it is asked again. Raises ServerAway when that is all for `patience` seconds.

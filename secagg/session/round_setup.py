@@ -45,26 +45,26 @@ class RoundSetup:
 
     @classmethod
     def of(cls, plan: Plan, roster: Roster) -> RoundSetup:
-        """Return the plan's first round; with cohorts, their draw. Raises what `PlanFacts.of` raises (BadInput)."""
+        """Return the plan's first round, or the random draw of cohorts if one precedes it. Raises BadInput."""
         facts = PlanFacts.of(plan, roster)
         context = replace(facts.kinds[0].context, identities=identities_of(roster, roster.clients))
         return cls(facts, context, facts.first_round)
 
     def with_draw(self, draw: Draw) -> RoundSetup:
-        """Return the first round with the drawn cohorts. Raises what `check_draw` raises (ProtocolViolation)."""
+        """Check a random draw of cohorts; return the plan's first round with them. Raises ProtocolViolation."""
         if not self.is_draw:
             raise ProtocolViolation(SERVER_INDEX, "tells a draw where there is none to be made")
         return self.seeded(check_draw(self.context, draw), draw)
 
     def seeded(self, seed: bytes, draw: Draw | None = None) -> RoundSetup:
-        """Return the first round with the cohorts that `seed` draws; this round itself in a plan without cohorts."""
+        """Return the first round with the cohorts that the random `seed` decides; `self` in a plan without cohorts."""
         if not self.plan.cohort:
             return self
         seeded = replace(self, seed=seed, draw=draw)
         return replace(seeded, context=seeded.context_at(1, digest("cohorts", self.plan.digest, seed)))
 
     def following(self, opening: RoundOpening, broadcast: bytes = b"") -> RoundSetup:
-        """Return the next round, bound to this round's sum and to the broadcast that begins the next one.
+        """Return the next round, whose digest commits to this round's sum and to the broadcast that begins the next.
 
         Who was told something else signs for another session, and no sum with the others comes about. What it sums is
         known with the `broadcast`, if what this one sums is, or the broadcast tells all.
@@ -75,7 +75,7 @@ class RoundSetup:
         return self._later_round(opening, broadcast)
 
     def at(self, opening: RoundOpening, broadcast: bytes = b"", rejoin: Return | None = None) -> RoundSetup:
-        """Return a later round, which `opening` begins; `self` is the plan's first round.
+        """Return the later round that the server's message `opening` begins; `self` is the plan's first round.
 
         What it sums is known if `broadcast` alone determines it.
         `rejoin` is what a client rejoins it by, whoever may have signed that. Raises MalformedMessage or
@@ -93,7 +93,7 @@ class RoundSetup:
         return RoundSetup(self.facts, context, known, opening, seed=self.seed, draw=self.draw)
 
     def context_at(self, number: int, round_digest: bytes) -> SessionContext:
-        """Return the SessionContext of a round, bound to all earlier rounds by its round digest."""
+        """Return a round's protocol parameters (SessionContext), bound to all earlier rounds by its round digest."""
         session_id = digest("session of a round", self.plan.session, round_digest)
         identities = identities_of(self.roster, self.cohort(number))
         kind = self.facts.kinds[self.facts.kind_of(number)]
@@ -139,12 +139,15 @@ class RoundSetup:
 
     @property
     def sum(self) -> SumFacts:
-        """The facts of this round's sum; in the draw the first sum's, at the plan's end the last sum's."""
+        """Layout, noise and ring (the modular integers) of this round's sum.
+
+        In the draw of cohorts they are those of the first sum, at the plan's end those of the last.
+        """
         return self.facts.kinds[self.facts.kind_of(self.number)]
 
     @property
     def round(self) -> Round:
-        """The method's `Round` for this round. Raises BadInput if broadcasts of earlier rounds are missing."""
+        """The training method's `Round` for this round. Raises BadInput if earlier rounds' broadcasts are missing."""
         if self.known_round is None:
             problem = f"what round {self.number} sums follows from the rounds before it"
             raise BadInput(problem, remedy="give their transcripts too, or leave each in its folder beside this one's")
@@ -157,27 +160,27 @@ class RoundSetup:
 
     @property
     def is_draw(self) -> bool:
-        """Whether this is the draw of the cohorts, not a round."""
+        """Whether this is the random draw of the cohorts, which comes before the first round."""
         return bool(self.plan.cohort) and not self.seed
 
     @property
     def is_end(self) -> bool:
-        """Whether this is the step after the last round that brings the result to clients outside that round."""
+        """Whether this is the step after the last round, which brings the result to clients outside its cohort."""
         return self.number > self.rounds
 
     @property
     def is_last(self) -> bool:
-        """Whether no round follows this one."""
+        """Whether this is the plan's last round."""
         return self.number == self.rounds
 
     @property
     def protocol(self) -> Protection:
-        """The protocol of this round: that of the draw, or the plan's protection."""
+        """The cryptographic protocol of this round: the plan's protection, or that of the random draw of cohorts."""
         return DRAW if self.is_draw else self.protection
 
     @property
     def shows_sum(self) -> bool:
-        """Whether members receive the opened sum: if another round follows, or if the last artifact needs the sum."""
+        """Whether members receive the opened sum: before the last round always, in it only if the method needs that."""
         return not self.is_last or self.method.traits.shows_last_sum
 
     def cohort(self, number: int) -> tuple[int, ...]:
@@ -233,7 +236,7 @@ def contribution_of(
 def local_of(
     setup: RoundSetup, records: LocalRecords, randomness: RandomSource, member: int = 0, state: bytes = b""
 ) -> Local:
-    """Return the input of a member's contribution: its records, and its private `state` from the round before."""
+    """Return the input from which a client computes its vector: records, and private `state` of the round before."""
     plan, own = setup.plan, records.counted
     of_plan = plan.training_sigma, plan.further_sigmas, plan.has_noise
     return Local(own, len(plan.classes), plan.grid, member, state, randomness, own.inputs, own.feature_map, *of_plan)

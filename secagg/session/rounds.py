@@ -33,11 +33,11 @@ There is none after a draw, nor after the last round of a plan without cohorts.
 
 
 class Ended(Protocol):
-    """The facts of a finished session: an `Outcome` from the server, or a `SumResult` of the opened sum."""
+    """Interface of a finished session's result: the server's `Outcome` message, or a `SumResult` of the opened sum."""
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The clients in the sum."""
+        """Roster indices of the clients in the sum."""
 
     @property
     def aggregate_sha256(self) -> bytes:
@@ -45,14 +45,14 @@ class Ended(Protocol):
 
     @property
     def opens(self) -> Attachment | None:
-        """The Attachment that names the next round's broadcast; None after the last round."""
+        """Digest and length (Attachment) of the next round's broadcast; None after the last round."""
 
 
 E = TypeVar("E", bound=Ended)
 
 
 class Rounds(Generic[E]):
-    """The sessions of a plan, in order; iteration yields each one once the session before it has `ended`.
+    """The sessions of a plan in order: iteration yields the next one after `ended` was called for the one before.
 
     `dropped_out` are the clients that were not in the latest sum that they could be in: parties do not wait for them
     until they ask to rejoin. It is a new set after each session, which changes while its session is open.
@@ -76,7 +76,7 @@ class Rounds(Generic[E]):
             yield setup
 
     def ended(self, how: E, broadcast: bytes = b"", draw: Draw | None = None) -> None:
-        """End the open session; the next one is begun by the bytes `broadcast`, or by the `draw` of cohorts.
+        """End the current session; prepare the next from the bytes of its `broadcast`, or from the `draw` of cohorts.
 
         The next round is decoded from these bytes, though whoever opened the sum has computed it: every party begins at
         them, and so does this one after a restart, so that bytes which say something else show at once. Raises what
@@ -88,22 +88,22 @@ class Rounds(Generic[E]):
         self._due = following_setup(self._open, how, broadcast) if draw is None else self._open.with_draw(draw)
 
     def request_rejoin(self, client: int) -> None:
-        """Let a client that was away rejoin: parties wait for it in the open round and in the next one."""
+        """Let a client that was away rejoin: parties wait for it in the current round and in the next one."""
         self._rejoining.add(client)
         self.dropped_out.discard(client)
 
     def go_on_at(self, setup: RoundSetup) -> None:
-        """Make a later round the next session: this party has missed the rounds between."""
+        """Continue with the later round `setup`, as this party has missed the rounds before it."""
         self._due = setup
 
     @property
     def last(self) -> E:
-        """The facts of the latest finished session: its Outcome or SumResult."""
+        """The result (Outcome or SumResult) of the latest finished session."""
         return self.done[-1][1]
 
 
 def opening_after(setup: RoundSetup, how: Ended) -> RoundOpening | None:
-    """Return the RoundOpening that begins the next round; None after the last round."""
+    """Return the message (RoundOpening) that begins the next round; None after the last round."""
     if how.opens is None:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, how.aggregate_sha256, how.opens)
@@ -116,7 +116,7 @@ def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> Ro
 
 
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
-    """Return the Acknowledgement of a checked outcome: of the sum, and of the round that it begins, if any."""
+    """Return the message with which a party confirms a checked outcome: its sum, and the next round, if any."""
     opening = opening_after(setup, how) or end_after(setup, how)
     opens = LAST if opening is None else opening.statement(setup.plan.digest)
     return Acknowledgement(how.aggregate_sha256, opens, how.digest(setup.context.round_digest))
@@ -139,26 +139,27 @@ def check_confirmation(setup: RoundSetup, outcome: Outcome, confirmation: Confir
 
 
 def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
-    """Return the RoundOpening that hands the result to clients outside the last cohort; None before the last round."""
+    """Return the message that hands the result to clients outside the last cohort; None before the last round."""
     if not setup.seed or not setup.is_last or not outcome.head:
         return None
     return RoundOpening(setup.number + 1, setup.context.round_digest, outcome.aggregate_sha256, outcome.head[0])
 
 
 def outcome_of_draw(members: tuple[int, ...], seed: bytes) -> Outcome:
-    """Return the Outcome message of a draw; it holds the draw's seed in place of a sum's digest, and names no files."""
+    """Return the Outcome of a draw of cohorts, with the random seed in place of a sum's digest, and without files."""
     return Outcome(members, seed, bytes(32))
 
 
 def check_outcome_of_draw(outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless the outcome of a draw holds its seed alone."""
+    """Raise ProtocolViolation unless the outcome of a draw of cohorts holds nothing but members and seed."""
     if outcome != outcome_of_draw(outcome.members, outcome.aggregate_sha256):
         raise ProtocolViolation(SERVER_INDEX, "ends the draw with more than its seed")
 
 
 def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """Build the `Return` message by which a client may join this round; None if not drawn, or too few have signed.
+    """Build the message (`Return`) that lets an absent client join this round; None if it is not drawn for it.
 
+    None too if fewer other clients than needed have signed.
     `acknowledged` are the signed acknowledgements of the session before, by client.
     """
     if setup.opening is None or client not in setup.context.identities:
@@ -167,7 +168,7 @@ def show_return(setup: RoundSetup, acknowledged: Mapping[int, bytes], client: in
 
 
 def show_end(last: RoundSetup, outcome: Outcome, acknowledged: Mapping[int, bytes], client: int) -> Return | None:
-    """Build the `Return` message that brings the result to a client outside the last cohort.
+    """Build the message (`Return`) that brings the signed result to a client outside the last cohort.
 
     None without cohorts, or if too few have signed.
     """
@@ -187,7 +188,7 @@ def _signed_by_enough(
 def follow_return(
     first: RoundSetup, shown: Return, client: int | None, after: int, broadcast: bytes = b""
 ) -> RoundSetup:
-    """Check the `Return` message of a rejoining client; return the round in which the client rejoins.
+    """Check the message that lets a client rejoin (`Return`); return the round in which the client rejoins.
 
     What it sums is known with the `broadcast`. Raises MalformedMessage or ProtocolViolation (the server) for a round
     that is not a later one of the plan, a plan that nobody may return to, for fewer than t valid signatures of distinct

@@ -1,4 +1,4 @@
-"""A party's encrypted state on disk: between two steps of a session, and of a client between two rounds.
+"""Encrypted state on disk: of any party between two steps of a session, of a client between two rounds.
 
 Whoever reads the folder while the session runs reads key and state; the seal serves the time after. On media that
 keep old blocks, erasing a file is not proof that its bytes are gone: threat_models/README.md says so.
@@ -27,7 +27,7 @@ _OTHERS = "go on with the secagg that began the plan"
 @message("Remembered")
 @dataclass(frozen=True)
 class Remembered:
-    """A stored protocol state (class name, canonical bytes), with the signed frames to send in that state."""
+    """A stored protocol state (class name, canonical bytes), with the signed messages to send in that state."""
 
     state: Annotated[str, Length(1, 40)]
     content: Annotated[bytes, Length(0, MAX_FRAME_BYTES)] = field(repr=False)
@@ -35,8 +35,9 @@ class Remembered:
 
 
 class Memory:
-    """One session's encrypted state in a folder: session.state, and the key of its N-th version, session-N.key.
+    """Encrypted storage of one session's state: the file session.state, and a new key file for each version.
 
+    The key of the N-th version is session-N.key.
     The file holds N (8 bytes), the name of the format, and what is sealed.
 
     Every version is sealed under a key of its own, and the key before it is erased, so that what a later version no
@@ -50,7 +51,7 @@ class Memory:
         self._state_file = folder / "session.state"
 
     def recall(self) -> tuple[Any, tuple[bytes, ...]] | None:
-        """Decrypt the last state and its frames; None if nothing is stored. Raises BadInput for an unreadable state."""
+        """Decrypt the last state and its messages; None if nothing is stored. Raises BadInput for unreadable data."""
         if not self._state_file.exists():
             return None
         stored = self._state_file.read_bytes()
@@ -67,7 +68,7 @@ class Memory:
             raise BadInput(problem, remedy="it cannot go on; the others can") from None
 
     def keep(self, state: Any, frames: tuple[bytes, ...]) -> None:
-        """Store a state in place of the last one, atomically. Raises BadInput when the disk refuses."""
+        """Encrypt and store a state and its messages, in place of the last, atomically. Raises BadInput (disk)."""
         remembered = encode(Remembered(tag_of(type(state)), encode(state), frames))
         try:
             number = 1 + max((int(path.stem.removeprefix("session-")) for path in self._key_files()), default=0)
@@ -82,7 +83,7 @@ class Memory:
             raise BadInput(problem, remedy="free the disk and start again") from None
 
     def erase(self) -> None:
-        """Erase the stored state, the keys first."""
+        """Overwrite and delete the keys, then the encrypted state."""
         for path in (*self._key_files(), self._state_file):
             overwrite(path)
         sync_folder(self._folder)
@@ -124,7 +125,7 @@ def keep_state(folder: Path, state: bytes, round_digest: bytes, randomness: Rand
 
 
 def erase_state(folder: Path) -> None:
-    """Erase a client's private state of a round, the key first.
+    """Overwrite and delete the key, then the encrypted file, of a client's private state of a round.
 
     The state of the next round replaces it.
     """
@@ -133,7 +134,7 @@ def erase_state(folder: Path) -> None:
 
 
 def recall_state(folder: Path, round_digest: bytes) -> bytes:
-    """Decrypt a client's private state of this round; empty if there was none, or if it is half erased.
+    """Decrypt a client's private state of this round; empty if there was none, or its erasure has begun.
 
     Raises BadInput for damage, or another format.
     """

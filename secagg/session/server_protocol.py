@@ -1,4 +1,4 @@
-"""The server's protocol without disk, network and clock: it takes frames and decisions, and returns messages.
+"""The server's protocol as a state machine without disk, network or clock, fed with messages and decisions.
 
 The live server and `secagg verify` run this same object: one as things happen, the other from the transcript.
 """
@@ -21,7 +21,7 @@ from secagg.wire import tag_of
 
 
 class ServerProtocol:
-    """The state of one session at the server: its step, the messages received, and the messages due."""
+    """The server's protocol state in one session: the step, the messages received, and the messages to send."""
 
     def __init__(self, setup: RoundSetup) -> None:
         self._setup = setup
@@ -43,12 +43,12 @@ class ServerProtocol:
 
     @property
     def awaits(self) -> str:
-        """The name of the message that the step awaits; "Acknowledgement" after the last step."""
+        """Name of the message that the current step awaits; "Acknowledgement" after the last step."""
         return tag_of(Acknowledgement) if self._step is None else tag_of(self._step.awaits)
 
     @property
     def vectors(self) -> VectorState | None:
-        """The present step if it collects clients' vectors, else None."""
+        """The current step's state, if that step collects clients' vectors; None in other steps."""
         return self._step if isinstance(self._step, VectorState) else None
 
     @property
@@ -94,24 +94,24 @@ class ServerProtocol:
 
     @property
     def present(self) -> frozenset[int]:
-        """The parties, by index, that have sent a message and have not left."""
+        """Roster indices of the parties that have sent a message and have not left the session."""
         return frozenset(self.client_heads) - frozenset(self._reasons)
 
     def is_left_out(self, member: int) -> bool:
-        """Return whether the session continues without a client: the last message to clients left it out."""
+        """Return whether the session goes on without a client, as the last message to clients was not sent to it."""
         clients = set(self._setup.context.clients)
         told = [who for who in self.recipients.values() if who & clients]
         return member in clients and bool(told) and member not in told[-1]
 
     def open(self, member: int, frame: bytes) -> FrameBody:
-        """Decode and check a member's frame. Raises MalformedMessage or ProtocolViolation."""
+        """Decode and check a member's signed message (`frame`). Raises MalformedMessage or ProtocolViolation."""
         body = open_frame(frame, self._setup.roster, self._setup.context.round_digest, member, SERVER_INDEX)
         if body.seen not in self._own_heads:
             raise ProtocolViolation(member, "has seen another transcript than this server's")
         return body
 
     def is_wanted(self, member: int, frame: bytes, body: FrameBody) -> bool:
-        """Return whether the frame belongs to the present step and is new.
+        """Return whether a member's message (`frame`) belongs to the current step and is new.
 
         False for an exact repetition and for a message of a step that is over (its sender learns at the next one
         whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
@@ -129,7 +129,7 @@ class ServerProtocol:
         return True
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
-        """Process a frame that `is_wanted` approved. Raises MalformedMessage or ProtocolViolation, changing nothing."""
+        """Process a message that `is_wanted` approved. On MalformedMessage or ProtocolViolation nothing has changed."""
         step = self._step
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
@@ -163,7 +163,7 @@ class ServerProtocol:
             self._owe(dict.fromkeys(self.recipients[tag_of(Outcome)], Confirmation(tuple(frames[:enough]))))
 
     def replay(self, record: Record) -> None:
-        """Process a record of this server's transcript again. Raises MalformedMessage, ProtocolViolation and others."""
+        """Apply one record of this server's transcript again. Raises MalformedMessage, ProtocolViolation and others."""
         if record.kind == "received":
             sender = peek(record.content).sender
             self.take(sender, record.content, self.open(sender, record.content))
@@ -203,14 +203,14 @@ class ServerProtocol:
 
     @property
     def revealed(self) -> str:
-        """The reason why a party may know the sum by now, even if it is not published; empty if none can know it."""
+        """Reason why a party may know the sum by now, even if it is unpublished; empty if no party can know it."""
         protection = self._setup.protocol
         step = tag_of(protection.reveals)
         is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
         return protection.revealed if is_revealed else ""
 
     def declare(self, request: Any) -> None:
-        """Queue a request to open the sum for the party that can. Raises ProtocolViolation for a wrong request."""
+        """Queue the message that asks another party to open the sum. Raises ProtocolViolation for a wrong `request`."""
         if self.sum_to_declare is None:
             raise MalformedMessage(tag_of(type(request)), "there is no sum to declare")
         self._step, messages = self.sum_to_declare.requested(request)
@@ -218,7 +218,7 @@ class ServerProtocol:
         self._owe(messages)
 
     def conclude(self, outcome: Outcome) -> None:
-        """Queue the outcome of the opened sum for the clients in the sum and for the helpers."""
+        """Queue the outcome of the opened sum as a message to the clients in the sum and to the helpers."""
         self.outcome = outcome
         self._acknowledgement = acknowledgement_of(self._setup, outcome)
         self._owe(dict.fromkeys((*outcome.members, *self._setup.context.helpers), outcome))
@@ -231,5 +231,5 @@ class ServerProtocol:
             self.recipients[step] = frozenset(messages)
 
     def sent(self, head: bytes) -> None:
-        """Store a head of the server's transcript, which clients may countersign from now on."""
+        """Record a hash-chain head of the server's transcript, which clients may countersign from now on."""
         self._own_heads.add(head)

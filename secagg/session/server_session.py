@@ -1,4 +1,4 @@
-"""The server's session, with protocol, transcript, uploads and deadlines.
+"""The server's side of one session: protocol state, transcript, uploads and deadlines.
 
 The transcript is the server's only memory of the protocol. Every accepted frame is in it before it is acknowledged,
 every decision ("closed") before it is acted on, every frame that goes out before anyone can fetch it. A restart
@@ -48,7 +48,7 @@ _NAMED = 8
 
 
 class ServerSession:
-    """One session at the server, with the methods to which the endpoint hands the members' calls.
+    """One session at the server, with the methods that answer members' calls from the network.
 
     `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
     Methods that change the protocol, or look at more of it than one value, take their turn, for long messages are
@@ -89,23 +89,24 @@ class ServerSession:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome, once it is decided; None before."""
+        """The server's `Outcome` message; None before it is decided."""
         return self._protocol.outcome
 
     @property
     def draw(self) -> Draw | None:
-        """The draw of the cohorts, once it is made; None in a session with a sum."""
+        """The random draw of the cohorts; None before it is made, and in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
 
     @property
     def acknowledgements(self) -> Mapping[int, bytes]:
-        """The frames of the parties that have checked and acknowledged the outcome, by party."""
+        """Signed messages of the parties that have checked and acknowledged the outcome, by roster index."""
         return self._protocol.acknowledgements
 
     def show_return(self, before: ServerSession, client: int) -> Return | None:
-        """Build the `Return` message by which a client may join this session; None if too late or not signed.
+        """Build the message (`Return`) that lets an absent client join this session; None if it is too late for it.
 
+        None too if too few others have signed the end of the session before, or the client is not drawn.
         `before` is the session before.
         """
         if self._outbox.frame_with(Abort, EVERYONE) is not None or not self._protocol.is_joining:
@@ -115,7 +116,7 @@ class ServerSession:
     async def run(self) -> Outcome:
         """Run the session to its outcome, and wait until enough members have confirmed it and have fetched that.
 
-        Raises what `decide` raises, and NotConfirmed where too few have acknowledged the outcome in time.
+        Raises SessionAborted, BadInput (disk), or NotConfirmed where too few have acknowledged the outcome in time.
         """
         outcome = await self.decide()
         _log.info(
@@ -130,7 +131,7 @@ class ServerSession:
         return outcome
 
     async def decide(self) -> Outcome:
-        """Run the session to its outcome, and publish it. Raises what `find_outcome` raises."""
+        """Run the session to its outcome, and publish that. Raises SessionAborted, or BadInput (disk)."""
         outcome = await self.find_outcome()
         await self.announce(outcome)
         return outcome
@@ -143,7 +144,7 @@ class ServerSession:
             self._publish()
 
     async def find_outcome(self) -> Outcome:
-        """Run the steps up to the outcome, and write its files. Raises SessionAborted, or BadInput (disk)."""
+        """Run the session's steps to its outcome, and write its files. Raises SessionAborted, or BadInput (disk)."""
         clock, outcome = asyncio.get_running_loop().time, self._protocol.outcome
         while outcome is None:
             begun, name = clock(), self._protocol.awaits
@@ -165,7 +166,7 @@ class ServerSession:
         return outcome
 
     async def farewell(self, seconds: float) -> None:
-        """Wait until every party has fetched the abort, for at most `seconds`."""
+        """Wait until every party has fetched the server's abort message, for at most `seconds`."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         while (remaining := deadline - clock()) > 0:
@@ -176,11 +177,11 @@ class ServerSession:
             await self._change_within(changed, remaining)
 
     def note_call(self, member: int) -> None:
-        """Note that a member is connected, as it has called about a session of the plan."""
+        """Record that a member is connected in this step, as it has called about a session of the plan."""
         self._calls[member] = self._protocol.awaits
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Process a frame, even if its caller hangs up; return a receipt for an Acknowledgement, else no bytes."""
+        """Process a signed message, even if the caller hangs up; return a receipt for an Acknowledgement, else b""."""
         return await asyncio.shield(self._submit(member, frame))
 
     async def _submit(self, member: int, frame: bytes) -> bytes:
@@ -200,7 +201,7 @@ class ServerSession:
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Store an uploaded vector, then process the frame that announced it. Raises NotNow for a slow upload."""
+        """Store an uploaded vector, then process the message that announced it. Raises NotNow for a slow upload."""
         body = self._protocol.open(member, frame)
         if not self._protocol.is_wanted(member, frame, body):
             return b""
@@ -220,7 +221,7 @@ class ServerSession:
         return b""
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Return the frame of `step` for `member` as soon as it is due, or the abort; None after `patience` seconds."""
+        """Return the message of `step` for `member` once there is one, or the abort; None after `patience` seconds."""
         if round_digest != self._setup.context.round_digest:
             raise OtherPlan(self._setup.plan.digest, round_digest)
         deadline = asyncio.get_running_loop().time() + patience

@@ -50,7 +50,7 @@ def read_vector(folder: Path, name: str, member: int, digest: bytes) -> bytes:
 
 
 def is_purged(folder: Path) -> bool:
-    """Return whether no vector is left in a session's folder: all were purged, or never copied there."""
+    """Return whether a session's folder holds no vectors, as all were purged, or never copied there."""
     return not any(vector_path(folder, 0).parent.glob("*.bin"))
 
 
@@ -66,7 +66,7 @@ class _Arrival:
 
 
 class Staging:
-    """The uploads to a session's folder, of which a limited number is received at a time."""
+    """The receiver of uploads into a session's folder, which accepts a limited number at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -81,7 +81,7 @@ class Staging:
     async def receive(
         self, member: int, name: str, size: int, digest: bytes, parts: AsyncIterator[bytes]
     ) -> AsyncIterator[Path]:
-        """Receive one vector into a temporary file; `async with` gets its path once size and digest are right.
+        """Receive one vector into a temporary file; yield its path once size and SHA-256 are checked.
 
         Raises ProtocolViolation when the bytes are others, NotNow when they are too slow or `end_all` comes first,
         BadInput when the disk refuses.
@@ -105,18 +105,18 @@ class Staging:
 
     @property
     def longest_wait(self) -> float:
-        """The longest time, in seconds, that an unfinished upload has waited for its place."""
+        """Longest time, in seconds, that an unfinished upload has waited in the queue before it could begin."""
         return max(((arrival.placed or _now()) - arrival.since for arrival in self._arrivals), default=0.0)
 
     def end_all(self) -> None:
-        """End every upload in progress: the step that collects them is closed."""
+        """Cancel every upload in progress, as the step that collects them is closed."""
         for arrival in self._arrivals:
             if arrival.limit is not None:
                 arrival.why = "the upload comes too late"
                 arrival.limit.reschedule(_now())
 
     def keep(self, member: int, part: Path) -> None:
-        """Store a received vector as the one of this member."""
+        """Move a received vector from the temporary file `part` to the file of `member`'s vector."""
         part.replace(vector_path(self._folder, member))
         sync_folder(self._uploads)
 
@@ -165,7 +165,7 @@ async def _until_ended(arrival: _Arrival, work: Awaitable[T]) -> T:
 
 
 def add_up(folder: Path, uploads: Mapping[int, Announcement], context: SessionContext) -> Residues:
-    """Add the vectors in a session's folder in the ring, reading one at a time. Raises what `read_vector` raises."""
+    """Add up the vectors in a session's folder in the ring (modular integers), one at a time. Raises BadInput."""
     total = np.zeros(context.length, dtype=context.ring.word)
     for member, announced in uploads.items():
         vector = read_vector(folder, context.names[member], member, announced.digest)

@@ -16,7 +16,7 @@ from secagg.transcript import FILE_NAME, peek, read_transcript
 
 @dataclass(frozen=True)
 class SessionStatus:
-    """The progress of a session: the awaited message (`step`), its senders (`heard`), the others (`waiting_for`).
+    """Progress of a session: awaited message (`step`), parties that sent it (`heard`), and others (`waiting_for`).
 
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
     """

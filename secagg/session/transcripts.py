@@ -1,4 +1,4 @@
-"""The first records of every transcript (plan, roster, draw, opening), from which its session is derived.
+"""First records of a transcript (plan, roster, draw, round opening), and the session that follows from them.
 
 A later round's transcript holds one opening, its own: what it names as the session before binds all that led there. For
 what a round sums the broadcasts of all rounds before it may be needed. They are read where they are: each in the folder
@@ -36,7 +36,7 @@ _BEGINNING = 5
 
 
 def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
-    """Write a transcript's first records: plan, roster, and the draw and the round's opening, if there are any.
+    """Write a transcript's first records: plan, roster, and the draw of cohorts and the round's opening, if any.
 
     Records already written stay.
     Who returned writes what it was shown: the opening, and who has signed it.
@@ -52,7 +52,7 @@ def begin_transcript(journal: Journal, setup: RoundSetup) -> None:
 
 
 def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple[RoundSetup, Sequence[Record]]:
-    """Derive a transcript's session from its first records; return it with the other records.
+    """Derive a transcript's session (its round) from the first records; return it with the remaining records.
 
     `follow` leads to a later round. Raises TranscriptInvalid, BadInput for a transcript of a plan or roster of another
     version.
@@ -80,7 +80,7 @@ def setup_of(records: Sequence[Record], follow: Follow = RoundSetup.at) -> tuple
 
 
 class Openings:
-    """A search for later rounds' sessions, in the transcripts `given` and the session folders beside one of them.
+    """Derivation of later rounds, from the transcripts `given` and the session folders beside one of them.
 
     Each opening is followed once, however many transcripts come after it, if those of earlier rounds are asked for
     first: of rounds whose opening is a whole state no more than the latest is held.
@@ -91,7 +91,7 @@ class Openings:
         self._sessions: dict[tuple[bytes, bytes], RoundSetup] = {}
 
     def follow(self, state: Path, first: RoundSetup, opening: RoundOpening) -> RoundSetup:
-        """Derive the round that an opening begins, from the nearest known round and the openings found between them."""
+        """Derive the round that the message `opening` begins, from the nearest known round and the openings between."""
         plan, at, missing = first.plan.digest, opening, list[RoundOpening]()
         while (known := self._known(state, first, at)) is None:
             missing.append(at)
@@ -149,7 +149,7 @@ def outcome_of(records: Iterable[Record]) -> Outcome | None:
 
 
 def round_of(path: Path) -> int:
-    """Return the number of a transcript's round; 1 if it states none."""
+    """Return the number of the round that a transcript states; 1 if it states none."""
     opening = _opening_of(path)
     return opening.number if opening is not None else 1
 

@@ -13,7 +13,7 @@ OURS = ("secagg", "methods", "threat_models")
 
 @contextmanager
 def extra(name: str, what: str = "this", otherwise: str = "") -> Iterator[None]:
-    """Wrap imports of optional libraries. Raises BadInput, with the extra to install, if one is missing.
+    """Guard imports of optional libraries: if one is missing, raise BadInput with the extra to install.
 
     `what` needs them; `otherwise` says what could be done instead of installing them.
     """
@@ -28,6 +28,6 @@ def extra(name: str, what: str = "this", otherwise: str = "") -> Iterator[None]:
 
 
 def require(library: str, name: str) -> None:
-    """Raise BadInput if an extra's library is missing; to be called before long work whose end needs it."""
+    """Raise BadInput if the library of an extra is missing, before long work that would fail at its end."""
     with extra(name):
         import_module(library)

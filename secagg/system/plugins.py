@@ -41,7 +41,7 @@ _modules: dict[str, ModuleType] = {}
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """A loaded plug-in: its object `value`, its name, the SHA-256 (hex) of its code, and `source`, the code's place."""
+    """A loaded plug-in: the object `value`, its name, the SHA-256 (hex) of its code, and its file or entry point."""
 
     name: str
     sha256: str
@@ -50,7 +50,7 @@ class Plugin:
 
     @property
     def planned(self) -> str:
-        """The plug-in's name in a plan, NAME@SHA-256."""
+        """The plug-in's name as a plan has it, NAME@SHA-256."""
         return f"{self.name}@{self.sha256}"
 
 
@@ -68,7 +68,7 @@ def file_in(spec: str) -> Path | None:
 
 
 def admit(path: Path) -> str:
-    """Register a file as code of plug-ins that plans name; return its SHA-256 (hex). Runs nothing of it."""
+    """Register a file as plug-in code that a plan may name, without running it; return its SHA-256 (hex)."""
     try:
         content = read_limited(path, DOCUMENT_BYTES)
     except OSError as error:
@@ -79,7 +79,7 @@ def admit(path: Path) -> str:
 
 
 def warning_of(file: object, digest: str) -> str:
-    """Return the warning to show before a file of code runs."""
+    """Return the warning, with the SHA-256, to print before a file of code runs."""
     return escaped(f"WARNING: {file} is code, which runs now with your rights; its SHA-256 is {digest}")
 
 
@@ -113,7 +113,7 @@ def load(group: str, spec: str) -> Plugin | None:
 
 
 def every(group: str) -> Iterator[Plugin]:
-    """Yield every installed plug-in of a group, running its code. Raises what `load` raises."""
+    """Yield every installed plug-in of an entry-point group, running its code. Raises BadInput as `load` does."""
     for each in entry_points(group=group):
         yield _from_entry(each, installed_sha256(each))
 

@@ -18,7 +18,7 @@ _INVISIBLE = {0x034F, 0x3164, 0xFFA0} | _BLANK | {code for low, high in _RANGES 
 
 
 def is_printable(text: str) -> bool:
-    """Return whether all characters are visible and in order: no control, format, private or unassigned ones.
+    """Return whether every character is visible: no control, format, private-use or unassigned one.
 
     Nor any space but U+0020, a line or paragraph break, or a letter that shows nothing.
     """

@@ -34,7 +34,7 @@ _DEEP_KEY = re.compile(
 
 
 def resembling(unknown: Iterable[str], known: Collection[str]) -> str:
-    """Return a remedy for a file's unknown keys, "did you mean max_delta?"; "" where none is like a known one."""
+    """Return advice on a file's unknown keys, "did you mean max_delta?"; "" where none resembles a known one."""
     near = [match for name in unknown for match in get_close_matches(name, known, n=1)]
     return f"did you mean {', '.join(near)}?" if near else ""
 
@@ -51,7 +51,7 @@ GO_ON = "go on with the secagg that wrote it"
 
 
 class NamesNoFormat(ValueError):
-    """A JSON file has no field `format`, as files had none before formats were named."""
+    """Raised for a JSON file without the field `format`, which older versions did not write."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def naming(path: Path, what: str, kind: str, *, missing: str, damaged: str) -> I
 
 
 def data_limit() -> int:
-    """Return the most bytes that one source of data may take. Raises BadInput unless SECAGG_MAX_BYTES is a number."""
+    """Return the byte limit for one source of data. Raises BadInput unless SECAGG_MAX_BYTES is a number."""
     text = os.environ.get(VARIABLE, str(DATA_BYTES))
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 60):
         raise BadInput(f"{VARIABLE} is {text!r}", remedy="give a number of bytes, or unset it")
@@ -77,7 +77,7 @@ def data_limit() -> int:
 
 
 def refuse_larger(what: object, needed: int) -> None:
-    """Raise BadInput for a source of data that would take more bytes than `data_limit`."""
+    """Raise BadInput if a source of data would take more bytes than `data_limit` allows."""
     if needed > (most := data_limit()):
         remedy = f"set {VARIABLE} to what this machine can hold, if you trust the file"
         raise BadInput(f"{what} would take {needed} bytes, more than {most}", remedy=remedy)
@@ -124,7 +124,7 @@ def each_field_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def require_fields(content: Any, kind: str, version: int, names: Collection[str]) -> dict[str, Any]:
-    """Return `content` if it is an object with exactly the fields `names`, `version` and `format`, which is `kind`.
+    """Return `content` if it is an object with the fields `names`, `version` and `format` (`kind`), and no others.
 
     Raises ValueError for any other: `NamesNoFormat` for an older file without `format`.
     """

@@ -1,4 +1,4 @@
-"""Limit BLAS and torch to one thread per process, and run work in a thread that an interrupt ends.
+"""Limit BLAS and torch to one thread per process, and run work in a thread that can be interrupted.
 
 Processes are what runs in parallel here: threads of small products spend more processor time waiting for each other
 than computing (3 to 7 times more, measured on a busy machine). And how many there are decides the order of torch's

@@ -1,4 +1,4 @@
-"""A party's transcript: a hash chain of the signed frames that it received and sent, for offline verification."""
+"""A party's transcript: a hash chain of the signed messages that it received and sent, for offline verification."""
 
 from secagg.transcript.frames import (
     EVERYONE,

@@ -1,4 +1,4 @@
-"""Frames, the signed messages between parties, each with the heads of the sender's and receiver's transcripts.
+"""Frames: signed messages between parties, each with the hash-chain heads of sender's and receiver's transcripts.
 
 A transcript's records form a hash chain, whose head commits to all of them. Format: protos/secagg/v1/transcript.proto.
 """
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def head(self) -> bytes:
-        """The hash chain's head after this record, 32 bytes."""
+        """Head of the transcript's hash chain after this record, 32 bytes."""
         return chain(self.previous, self.kind, self.content)
 
 
 def chain(head: bytes, kind: str, content: bytes) -> bytes:
-    """Return the hash chain's head after a record of `kind` and `content` that follows `head`.
+    """Return the new hash-chain head once a record of this `kind` and `content` follows the old `head`.
 
     Whoever receives a frame that states its sender's head can compute the sender's next head with it.
     """
@@ -52,7 +52,7 @@ NOT_SEEN = bytes(32)
 @message("Frame")
 @dataclass(frozen=True)
 class Frame:
-    """The encoded `FrameBody` of a message, and its sender's signature."""
+    """A signed message between parties: the encoded `FrameBody` and its sender's signature."""
 
     body: Annotated[bytes, Length(1, MAX_FRAME_BYTES)] = field(repr=False)
     signature: Annotated[bytes, Length(64)]
@@ -73,18 +73,18 @@ class FrameBody:
 
 
 def sign_frame(identity: SigningKey, body: FrameBody) -> bytes:
-    """Sign a frame's body; return the canonical bytes of the frame."""
+    """Sign a message's body; return the canonical bytes of the signed message (frame)."""
     content = encode(body)
     return encode(Frame(content, identity.sign("frame", content)))
 
 
 def make_body(round_digest: bytes, sender: int, receiver: int, head: bytes, seen: bytes, payload: Any) -> FrameBody:
-    """Return the body of a frame with `payload` as its message."""
+    """Build the body of a signed message (frame) that carries `payload`."""
     return FrameBody(round_digest, sender, receiver, tag_of(type(payload)), head, seen, encode(payload))
 
 
 def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, receiver: int) -> FrameBody:
-    """Decode a frame; check that `sender` signed it for this round and this receiver.
+    """Decode a signed message (frame); check that `sender` signed it for this round and this receiver.
 
     Raises MalformedMessage for bytes that are no frame, ProtocolViolation (culprit: the claimed sender, or
     whoever delivered it) for a wrong signature, session, sender or receiver.
@@ -106,12 +106,12 @@ def open_frame(data: bytes, roster: Roster, round_digest: bytes, sender: int, re
 
 
 def payload_of(body: FrameBody, expected: type[Any]) -> Any:
-    """Decode a frame's payload, which must be of the class `expected`. Raises MalformedMessage."""
+    """Decode the payload of a message's body, which must be of the class `expected`. Raises MalformedMessage."""
     if body.step != tag_of(expected):
         raise MalformedMessage(body.step, f"{tag_of(expected)} is awaited at this step")
     return decode(expected, body.payload)
 
 
 def peek(data: bytes) -> FrameBody:
-    """Decode a frame's body without checking its signature: for a party's own records, and to learn the sender."""
+    """Decode a signed message's body without checking the signature, for own records or to learn the sender."""
     return decode(FrameBody, decode(Frame, data).body)

@@ -25,7 +25,7 @@ FILE_NAME = "transcript.log"
 
 
 class Journal:
-    """The transcript file of one party, append-only and locked by one process. Only the head stays in memory."""
+    """The transcript file of one party, append-only and locked by one process; records do not stay in memory."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the file. Raises TranscriptInvalid for a broken chain, BadInput when it cannot be used."""
@@ -88,7 +88,7 @@ class Journal:
         return (record for record, _ in _scan(self.path, torn_tail_allowed=True))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the transcript file, and so release its lock."""
         self._file.close()
 
     def _remember(self, record: Record) -> None:

@@ -35,7 +35,7 @@ class Authority:
 
     @classmethod
     def create(cls, consortium: str) -> Authority:
-        """Return a fresh self-signed authority."""
+        """Create an authority with a fresh key and a self-signed certificate."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{consortium} secagg CA"[:64])])
         return cls._signed(name, new_key())
 
@@ -65,7 +65,10 @@ class Authority:
         return builder.sign(self.key, hashes.SHA256())
 
     def sign(self, label: str, *parts: bytes) -> bytes:
-        """Sign `labelled(label, *parts)` by ECDSA over P-256 with SHA-256 (FIPS 186-5); return the signature in DER."""
+        """Sign a label and byte strings by ECDSA over P-256 with SHA-256 (FIPS 186-5); return the signature in DER.
+
+        The signed bytes are `labelled(label, *parts)`.
+        """
         return self.key.sign(labelled(label, *parts), ec.ECDSA(hashes.SHA256()))
 
 
@@ -153,7 +156,7 @@ def is_same_authority(one: x509.Certificate, other: x509.Certificate) -> bool:
 
 
 def is_signed_by(authority: x509.Certificate, signature: bytes, label: str, *parts: bytes) -> bool:
-    """Return whether `signature` is one that `Authority.sign` makes of these parts with the authority's key."""
+    """Return whether `signature` is the authority's on this label and byte strings, as `Authority.sign` makes it."""
     try:
         public = authority.public_key()
         if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):

@@ -60,7 +60,7 @@ class Link:
         await self._hang_up()
 
     async def submit(self, frame: bytes) -> bytes:
-        """Send a frame; return the frame that answers it, or no bytes."""
+        """Send a signed message (`frame`); return the signed answer, or no bytes."""
         request = rpc.SubmitRequest(frame=frame)
         reply: rpc.SubmitReply = await self._persist(
             lambda stub: _read(stub.Submit(request, timeout=limits.CALL_SECONDS))
@@ -68,14 +68,14 @@ class Link:
         return reply.frame
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-        """Send a frame and the part of a file that it announces; return the frame that answers it, or no bytes."""
+        """Send a signed message and the part of a file that it announces; return the signed answer, or no bytes."""
         reply: rpc.SubmitReply = await self._persist(
             lambda stub: _read(stub.Upload(_parts(frame, vector, start, size), timeout=limits.UPLOAD_SECONDS))
         )
         return reply.frame
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
-        """Wait for the server's frame of `step`; return no bytes if it does not come within `seconds`."""
+        """Wait for the server's signed message of `step`; return no bytes if it does not come within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             patience = round(max(0.0, min(limits.POLL_SECONDS, deadline - time.monotonic())))
@@ -90,7 +90,7 @@ class Link:
     async def read(
         self, round_digest: bytes, digest: bytes, start: int, length: int, take: Callable[[bytes], None]
     ) -> None:
-        """Read the bytes from `start` to `length` − 1 of the file with this digest; `take` gets each once, in order.
+        """Download bytes `start` to `length` − 1 of the file with this digest; `take` gets each byte once, in order.
 
         A broken connection costs no byte that has come before: it is read on from there.
         """

@@ -39,7 +39,7 @@ class Credentials:
         return self.roster.name(self.index)
 
     def ends(self) -> tuple[End, End]:
-        """Return the ends of validity of this member's certificate and of the authority's."""
+        """Return the expiry (`End`) of this member's certificate and that of the authority's certificate."""
         return end_of(self.folder / "cert.pem"), end_of(self.folder / "ca.pem")
 
     def for_server(self) -> grpc.ServerCredentials:
@@ -89,7 +89,7 @@ def read_credentials(folder: Path) -> Credentials:
 
 @dataclass(frozen=True)
 class End:
-    """The end of a certificate's validity; `days` are the whole days left, negative once it has expired."""
+    """The expiry of a certificate; `days` are the whole days left, negative once it has expired."""
 
     file: Path
     on: datetime.date
@@ -109,7 +109,7 @@ class End:
 
 
 def end_of(file: Path) -> End:
-    """Read the end of validity of the certificate in a file. Raises BadInput for a file that is not a certificate."""
+    """Read the expiry of the certificate in a file. Raises BadInput for a file that is not a certificate."""
     try:
         ends = read_certificate(_read(file)).not_valid_after_utc
     except BadInput as error:
@@ -127,7 +127,7 @@ def _read(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a secret file, which only its owner may be able to read. Raises BadInput."""
+    """Read a secret file. Raises BadInput if it cannot be read, or if others than its owner can read it."""
     content = _read(path)
     if path.stat().st_mode & 0o077:
         raise BadInput(f"{path} can be read by others", remedy=f"chmod 600 {path}")

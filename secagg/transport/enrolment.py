@@ -89,7 +89,7 @@ def create_request(folder: Path, name: str, role: str) -> Path:
 
 
 def change_keys(folder: Path, *, rotate: bool) -> Path:
-    """Create a member's next TLS key, with `rotate` also its next identity key, and their request, in folder/next.
+    """Create a member's new TLS key, with `rotate` also an identity key, and a signed request, in folder/next.
 
     Nothing of the keys of now is touched: they stay in force until the authority has certified the next. Raises
     BadInput where a change is under way, or the folder does not hold the keys of its request.
@@ -145,7 +145,7 @@ def remove(folder: Path, name: str, reason: str = "", passphrase: bytes | None =
 
 
 def read_members(folder: Path) -> Register:
-    """Read the register of an authority's folder; an empty one before the first `issue`. Raises BadInput."""
+    """Read the register of members in an authority's folder; empty before the first `issue`. Raises BadInput."""
     if (folder / REGISTER_FILE).exists():
         return read_register(folder / REGISTER_FILE)
     return Register(read_consortium(folder))
@@ -169,7 +169,7 @@ def _check_consortium(name: object) -> None:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether the authority's key is encrypted under a passphrase. Raises BadInput without a key."""
+    """Return whether a folder's authority key is encrypted under a passphrase. Raises BadInput without a key."""
     try:
         return read_limited(folder / "ca.key", DOCUMENT_BYTES).startswith(b"-----BEGIN ENCRYPTED")
     except OSError as error:
@@ -188,7 +188,7 @@ def read_consortium(folder: Path) -> str:
 
 
 def read_authority(folder: Path, passphrase: bytes | None = None) -> Authority:
-    """Read the authority of a folder. Raises BadInput, also for a wrong passphrase."""
+    """Read the certificate authority from its folder. Raises BadInput, also for a wrong passphrase."""
     try:
         certificate = x509.load_pem_x509_certificate(read_limited(folder / "ca.pem", DOCUMENT_BYTES))
         certificate.verify_directly_issued_by(certificate)

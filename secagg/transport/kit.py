@@ -201,7 +201,7 @@ PLAN_FILE, LIMITS_FILE = "plan.json", "limits.toml"
 
 @dataclass(frozen=True)
 class Joined:
-    """The additions to a member's folder: plan and limits if the kit holds them, and the register's changes."""
+    """Result of joining by a kit: paths of plan and policy limits, if the kit holds them, and changes of members."""
 
     plan: Path | None
     limits: Path | None

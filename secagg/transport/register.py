@@ -85,7 +85,7 @@ def make_request(
     certificate_request: bytes,
     previous: tuple[Request, SigningKey] | None = None,
 ) -> Request:
-    """Sign a request; for new keys also with the identity of the `previous` request. Raises BadInput."""
+    """Build a member's signed request; for new keys the `previous` identity signs too. Raises BadInput."""
     pin = spki_sha256(read_request(certificate_request, name))
     member = Member(name, role, identity.public, pin)
     follows = previous[0].digest if previous else b""
@@ -95,7 +95,7 @@ def make_request(
 
 
 def parse_request(content: Any) -> Request:
-    """Parse a request from decoded JSON. Raises ValueError, or BadInput where a person can do something about it."""
+    """Parse a member's request from decoded JSON. Raises ValueError for another format, BadInput for a bad request."""
     found = require_fields(content, REQUEST_FORMAT, REQUEST_VERSION, _FIELDS)
     texts = {name: found[name] for name in _FIELDS}
     if not all(isinstance(value, str) for value in texts.values()):
@@ -164,7 +164,10 @@ Entry = Request | Removal
 
 
 class Register:
-    """The register's entries in order, each checked against earlier ones. A refused entry (BadInput) is not added."""
+    """A consortium's ordered list of members' key requests and removals, each checked against earlier entries.
+
+    A refused entry (BadInput) is not added.
+    """
 
     def __init__(self, consortium: str, entries: Iterable[Entry] = ()) -> None:
         """Build a register of these entries. Raises BadInput for the first that cannot follow the entries before it."""
@@ -204,7 +207,7 @@ class Register:
         return Roster.of(self.consortium, self.members)
 
     def enter(self, request: Request) -> bool:
-        """Add a new member, or a member's new keys; return False if the request is the present one already."""
+        """Add a new member, or a member's new keys; return False if this request is the member's present one."""
         member = request.member
         if removal := self._removed.get(member.name):
             raise BadInput(

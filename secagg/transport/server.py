@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 
 class Coordinator(Protocol):
-    """The party's side of the protocol, to which the gRPC endpoint passes calls: the plan's server, or a helper."""
+    """Interface of the party that answers the calls of a gRPC endpoint: the plan's server, or a helper."""
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Process a member's frame; return the frame that answers it, or no bytes."""
+        """Process a member's signed message (`frame`); return the signed answer, or no bytes."""
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Process a member's frame and the bytes that it announces; return the frame that answers it, or no bytes."""
+        """Process a member's signed message and the bytes that it announces; return the signed answer, or no bytes."""
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Return the frame of `step` for `member`; None if it is not there after `patience` seconds."""
+        """Return the signed message of `step` for `member`; None if it is not there after `patience` seconds."""
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """Return the path of the file with this digest, which a session has named to `member`."""
+        """Return the path of the file with this digest, which a message to `member` has named."""
 
 
 class Endpoint:
@@ -74,14 +74,14 @@ class Endpoint:
         }
 
     async def Submit(self, request_iterator: AsyncIterator[rpc.SubmitRequest], context: Any) -> rpc.SubmitReply:
-        """Answer a call that sends one frame."""
+        """Answer a gRPC call that sends one signed message (frame)."""
         member = await self._caller(context)
         async with self._guarded(member, context):
             request = await _only(request_iterator, limits.CALL_SECONDS)
             return rpc.SubmitReply(frame=await self._coordinator.submit(member, request.frame))
 
     async def Upload(self, request_iterator: AsyncIterator[rpc.UploadPart], context: Any) -> rpc.SubmitReply:
-        """Answer a call that sends a frame, then a vector in parts."""
+        """Answer a gRPC call that sends a signed message (frame), then a vector in parts."""
         member = await self._caller(context)
         if member in self._uploading:
             await _refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "one upload at a time")
@@ -96,7 +96,7 @@ class Endpoint:
                 self._uploading.discard(member)
 
     async def Fetch(self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any) -> AsyncIterator[rpc.Chunk]:
-        """Yield the frame for which the caller waits, in chunks; nothing if it is not there yet."""
+        """Yield the signed message (frame) for which the caller waits, in chunks; nothing if it is not there yet."""
         member = await self._caller(context)
         async with self._guarded(member, context):
             request = await _only(request_iterator, limits.SILENT_SECONDS)
@@ -106,7 +106,7 @@ class Endpoint:
             yield rpc.Chunk(data=frame[start : start + limits.CHUNK_BYTES])
 
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
-        """Yield a file that a session has named, in parts, from the byte `start` of the request."""
+        """Yield a file that a message has named, in parts, from the byte that the request's `start` gives."""
         member = await self._caller(context)
         async with self._guarded(member, context):
             request = await _only(request_iterator, limits.SILENT_SECONDS)
@@ -198,7 +198,7 @@ class Health:
         self._places = asyncio.Semaphore(limits.CHECKS_AT_A_TIME)
 
     def handlers(self) -> dict[str, Any]:
-        """Return the service's only method by name."""
+        """Return the health service's only method, by name."""
         answer = health_pb2.HealthCheckResponse.SerializeToString
         parse = _parsing(health_pb2.HealthCheckRequest)
         return {"Check": grpc.stream_unary_rpc_method_handler(self.Check, parse, answer)}
@@ -265,7 +265,7 @@ async def _data(parts: AsyncIterator[rpc.UploadPart]) -> AsyncIterator[bytes]:
 
 
 async def serve(credentials: Credentials, coordinator: Coordinator, listen: str) -> tuple[grpc.aio.Server, str]:
-    """Start the endpoint with a health service; return it with the address it listens on. Raises BadInput."""
+    """Start a gRPC endpoint with a health service; return it with the address it listens on. Raises BadInput."""
     host, _, wanted = listen.rpartition(":")
     if not host or not wanted.isdigit() or int(wanted) > 65_535:
         raise BadInput(f"{listen!r} is no address to listen on", remedy="write HOST:PORT")

@@ -37,7 +37,7 @@ from secagg.wire import encode, tag_of
 
 
 class MemberVerifier:
-    """The verification of a client's or helper's transcript; `author` is None for a client that has sent nothing."""
+    """Verifier of a client's or helper's transcript; `author` is None for a client that has sent nothing."""
 
     def __init__(self, setup: RoundSetup, author: int | None, folder: Path) -> None:
         self._setup = setup
@@ -64,7 +64,7 @@ class MemberVerifier:
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:
-        """The points that the transcript leaves open, complete once every record is checked."""
+        """Points that the transcript leaves unproven (caveats), complete once every record is checked."""
         return (
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
@@ -85,11 +85,11 @@ class MemberVerifier:
 
     @property
     def proves(self) -> str:
-        """The statement that the transcript proves, once every record is checked."""
+        """Sentence that says what the transcript proves, valid once every record is checked."""
         return self._script.proves
 
     def check(self, record: Record) -> None:
-        """Check the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
+        """Verify the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
         if record.kind in ("policy", "ledger") and self.role == "client":
             self._check_own(record)
         elif record.kind == "aborted":
@@ -188,7 +188,7 @@ class MemberVerifier:
             read_vector(self._folder, self._setup.roster.name(body.sender), body.sender, digest)
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """Return the findings as plain values. Raises TranscriptInvalid if the session's end is missing."""
+        """Return the findings as JSON values by name. Raises TranscriptInvalid if the session's end is missing."""
         if "aborted" in self._said:
             return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
         of_client = {"policy_sha256": self._said.get("policy", "-"), "ledger_row_sha256": self._said.get("ledger", "-")}
@@ -225,7 +225,7 @@ class MemberVerifier:
 
 
 class ServerVerifier:
-    """The verification of a server's transcript, which runs the server's protocol on it again."""
+    """Verifier of a server's transcript, which replays the records through the server's protocol."""
 
     role = "server"
     author = SERVER_INDEX
@@ -245,25 +245,25 @@ class ServerVerifier:
 
     @property
     def outcome(self) -> Outcome | None:
-        """The outcome that the server published; None before."""
+        """The outcome that the server published; None as long as no checked record holds one."""
         return self._protocol.outcome
 
     @property
     def proves(self) -> str:
-        """The statement that the transcript proves, once every record is checked."""
+        """Sentence that says what the transcript proves, valid once every record is checked."""
         ended = "the session ended for the stated reason, and no sum was published"
         return ended if self._aborted is not None else self._setup.protocol.proves
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:
-        """The points that the transcript leaves open, complete once every record is checked."""
+        """Points that the transcript leaves unproven (caveats), complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
         is_unconfirmed = self._protocol.outcome is not None and bool(self._protocol.unconfirmed)
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (UNCONFIRMED, is_unconfirmed)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 
     def check(self, record: Record) -> None:
-        """Check the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
+        """Verify the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
         if record.kind == "received":
             self._check_received(record)
         elif record.kind == "closed":
@@ -362,7 +362,7 @@ class ServerVerifier:
         return self._is_purged
 
     def conclusion(self, records: int) -> dict[str, Any]:
-        """Return the findings as plain values. Raises TranscriptInvalid if the session's end is missing."""
+        """Return the findings as JSON values by name. Raises TranscriptInvalid if the session's end is missing."""
         outcome = self._protocol.outcome
         if self._aborted is not None:
             revealed = self._protocol.revealed

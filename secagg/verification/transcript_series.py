@@ -30,7 +30,7 @@ _RESULT = {
 
 
 def verify_transcript(path: Path, trust: Trust = NOTHING_BROUGHT) -> dict[str, Any]:
-    """Verify one transcript; return its findings as plain values. Raises what `verified` raises."""
+    """Verify one transcript; return its findings as JSON values by name. Raises TranscriptInvalid or BadInput."""
     return TranscriptSeries(()).link(verified(path, trust, Openings((path,)))).findings
 
 
@@ -55,7 +55,7 @@ def _attempt(path: Path, verify: Callable[[], Verified]) -> Verified | SecaggErr
 
 
 class TranscriptSeries:
-    """The transcripts `given`, by plan and round, with which others are compared; each holds an outcome."""
+    """Verified transcripts by plan and round, with which others are compared; those without an outcome are left out."""
 
     def __init__(self, given: Iterable[Verified]) -> None:
         self._ended: dict[tuple[bytes, int], list[Verified]] = {}
@@ -67,7 +67,7 @@ class TranscriptSeries:
             self._problems[place] = self._problem(self._ended[place][0])
 
     def link(self, one: Verified) -> Verified:
-        """Compare `one` with given transcripts of its and earlier rounds; return it, with a doubt if one is missing.
+        """Compare `one` with the transcripts of its round and earlier ones; return it, with a caveat if one is missing.
 
         Each round names the one before it by a digest. With a doubt where the one before `one`, of the same party or of
         the server, is not among them. Raises TranscriptInvalid for another result than another transcript of its round

@@ -38,7 +38,7 @@ NOTE_FORMAT = "secagg-plan-note/1"
 
 
 def note_plan(state: Path, plan: Plan) -> None:
-    """Write a note in a party's state folder that it runs a plan. Raises BadInput when the disk refuses."""
+    """Write a note in a party's state folder that the party runs this plan. Raises BadInput when the disk refuses."""
     file = _note_file(state, plan)
     try:
         if not _is_noted(state, plan):
@@ -49,7 +49,10 @@ def note_plan(state: Path, plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class Trust:
-    """The SHA-256 of the plans and rosters that the verifier trusts; without plans, notes in state folders count."""
+    """SHA-256 digests of the plans and rosters that the verifier trusts.
+
+    Without plans, the notes in state folders count (`note_plan`).
+    """
 
     plans: tuple[bytes, ...] = ()
     rosters: tuple[bytes, ...] = ()
@@ -69,7 +72,7 @@ class Trust:
         return ""
 
     def vouches_for_plan(self, setup: RoundSetup, transcript: Path) -> str:
-        """Return a phrase that names what vouches for the plan, and so for its roster; empty if nothing does."""
+        """Return a phrase that names the source of trust in the plan, and so in its roster; empty without one."""
         if setup.plan.digest in self.plans:
             return "the plan that the verifier brings"
         state = transcript.resolve().parent.parent
@@ -108,7 +111,7 @@ NOTHING_BROUGHT = Trust()
 
 @dataclass(frozen=True)
 class Verified:
-    """A consistent transcript, with its session and its findings.
+    """A transcript that was verified as consistent, with its session and its findings.
 
     `author` is the index of the party that wrote it, None for a client that has sent nothing; `signers` are those whose
     signatures it holds. `vouched_by` is empty where nobody vouches for the plan; `doubts` are what it leaves open.
@@ -133,13 +136,13 @@ class Verified:
 
     @property
     def verdict(self) -> str:
-        """The verdict as text: the transcript verifies, or is consistent except for its doubts."""
+        """The verdict as text: the transcript verifies, or is consistent but has caveats, which are named."""
         words = "; ".join(doubt.words for doubt in self.doubts)
         return f"consistent, but {words}" if words else "verifies"
 
     @property
     def proves(self) -> str:
-        """The statement that the transcript proves, under the conditions of its doubts."""
+        """Sentence that says what the transcript proves, and under which conditions."""
         conditions = ", and ".join(doubt.condition for doubt in self.doubts)
         return f"{conditions}: {self.sentence}" if conditions else self.sentence
 
@@ -151,7 +154,7 @@ class Verified:
 
     @property
     def findings(self) -> dict[str, Any]:
-        """The verdict and all other findings as plain values."""
+        """The verdict and all other findings as JSON values by name."""
         setup = self.setup
         return {
             "verdict": self.verdict,
@@ -218,12 +221,12 @@ def _place_in_plan(setup: RoundSetup) -> str:
 
 
 def place_of_plan(records: Sequence[Record]) -> int:
-    """Return the index of the plan's record."""
+    """Return the index of the transcript's record that holds the plan."""
     return int(records[0].kind == "salt")
 
 
 def place_of_opening(setup: RoundSetup, records: Sequence[Record]) -> int:
-    """Return the index of a later round's opening, which stands after plan, roster and the draw, if any."""
+    """Return the index of the record that opens a later round, after plan, roster and the draw, if any."""
     return place_of_plan(records) + 2 + (setup.draw is not None)
 
 

@@ -37,14 +37,14 @@ MAX_FRAME_BYTES = 64 << 20
 
 
 class Choice(StrEnum):
-    """An enumeration of words. Messages, settings and JSON write a choice as its word."""
+    """An enumeration of strings; messages, settings and JSON write a member as its string."""
 
     def __repr__(self) -> str:
         return repr(self.value)
 
     @classmethod
     def read(cls, text: str, name: str) -> Self:
-        """Return the choice with the word `text`. Raises BadInput, naming the setting `name`, for another word."""
+        """Return the member for the string `text`. Raises BadInput, naming the setting `name`, if there is none."""
         if text not in tuple(cls):
             raise BadInput(f"no such {name}: {text}", remedy=f"choose one of {', '.join(cls)}")
         return cls(text)
@@ -91,7 +91,7 @@ class Length:
     high: int | None = None
 
     def problem(self, value: bytes | str) -> str | None:
-        """Return the reason why `value` is refused, without a quotation of the value (perhaps a secret); else None."""
+        """Return the reason why `value` is refused, without quoting it (it may be secret); None if it is allowed."""
         high = self.low if self.high is None else self.high
         return None if self.low <= len(value) <= high else f"length {len(value)} is outside {self.low}..{high}"
 
@@ -246,7 +246,7 @@ def _field(name: str, hint: Any) -> Field:
 
 
 def tag_of(cls: type) -> str:
-    """Return the name of a registered message class on the wire: the name of its protobuf message."""
+    """Return the wire name of a registered message class, which is the name of its protobuf message."""
     return _TAGS[cls]
 
 
@@ -256,13 +256,14 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 
 
 def class_with(names: set[str]) -> type | None:
-    """Return the first registered message class with exactly these field names, or None."""
+    """Return the first registered message class with exactly these field names; None if there is none."""
     return next((cls for cls, fields in _FIELDS.items() if {field.name for field in fields} == names), None)
 
 
 def read_choices(value: Any) -> None:
-    """Replace the words in a frozen message's `Choice` fields by choices; an empty word stays if its bound allows it.
+    """Turn the strings in a message's `Choice` fields into enumeration members; an allowed empty one stays.
 
+    The message is frozen; an empty string is allowed where the field's bound says so.
     To be called in `__post_init__`. Raises BadInput for a word that is none of them.
     """
     for field in _FIELDS[type(value)]:
@@ -277,7 +278,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(cls: type[T], data: bytes) -> T:
-    """Parse the canonical bytes of a message of class `cls`, and no others.
+    """Parse a message of class `cls` from its canonical bytes, and refuse all other bytes.
 
     Raises MalformedMessage for bytes that do not parse, fields out of bounds, unknown fields, and bytes
     that differ from the canonical encoding of what they mean; OtherVersion where they say that they are of one.

@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(value: Any, /, *properties: str, without: Collection[str] = (), **renamed: str) -> dict[str, Any]:
-    """Convert a dataclass to a JSON object of its fields without those in `without`, and of the named `properties`.
+    """Convert a dataclass to a JSON object of its fields, except those in `without`, plus the named `properties`.
 
     `renamed` has the attribute for each key that is called otherwise: plain_fields(report, round="number").
     """
@@ -57,7 +57,7 @@ def to_json(message: Any) -> str:
 
 
 def from_json(cls: type[T], text: str) -> T:
-    """Parse the JSON form, with the bounds of the binary form. Raises MalformedMessage, or OtherVersion."""
+    """Parse a message from JSON, with the bounds of the binary form. Raises MalformedMessage, or OtherVersion."""
     try:
         content = parse_json(text, object_pairs_hook=each_field_once)
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""Servers that cheat real parties over real connections: which cheats each party refuses, and why."""
+"""Probes of a cheating server: each deceives real clients and helpers over mutual TLS, which must refuse."""

@@ -34,7 +34,7 @@ NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacenc
 
 @dataclass(frozen=True)
 class Consortium:
-    """Parties on this machine, the plan that the server gives them, and the policy that the clients wrote before.
+    """A test consortium: its folder, its roster, the server's plan, and the policy that its clients chose before.
 
     `folder` holds each party's keys (NAME/tls) and its state (NAME/state).
     """
@@ -61,19 +61,19 @@ class Consortium:
 
     @property
     def setup(self) -> RoundSetup:
-        """The first round of the plan, from plan and roster. Raises BadInput for an invalid plan."""
+        """Settings of the plan's first round, from plan and roster. Raises BadInput for an invalid plan."""
         return RoundSetup.of(self.plan, self.roster)
 
     def again(self, **choices: Any) -> Consortium:
-        """Return the same members with a new plan, made with `choices`."""
+        """Return a consortium of the same members with a new plan, whose options are the keywords `choices`."""
         return replace(self, plan=plan_for(self.roster, protection=self.plan.protection, **choices))
 
     def home(self, member: int) -> Path:
-        """Return a party's folder."""
+        """Return the folder that holds a party's keys and its state."""
         return self.folder / self.roster.name(member)
 
     def state(self, member: int) -> Path:
-        """Return a party's state folder."""
+        """Return the folder in which a party keeps its state between runs, and create it if necessary."""
         path = self.home(member) / "state"
         path.mkdir(exist_ok=True)
         return path
@@ -83,7 +83,7 @@ class Consortium:
         return read_credentials(self.home(member) / "tls")
 
     def party(self, member: int) -> LocalParty:
-        """Return a party with freshly drawn secrets."""
+        """Return a party (client or helper) with its identity key and the operating system's randomness."""
         return LocalParty(member, self.credentials(member).identity, OperatingSystem())
 
     def records(self, member: int) -> LocalRecords:
@@ -97,12 +97,12 @@ class Consortium:
 
     @property
     def clients(self) -> tuple[int, ...]:
-        """The indices of the clients that have a folder here; the roster may name more."""
+        """Roster indices of the clients that have a folder on this machine; the roster may name more."""
         return tuple(member for member in self.roster.clients if self.home(member).exists())
 
     @property
     def helpers(self) -> tuple[int, ...]:
-        """The indices of the aggregators, or of the key holder."""
+        """Roster indices of the plan's helpers: its aggregators, or its key holder."""
         return tuple(self.setup.context.helpers)
 
 

@@ -1,4 +1,4 @@
-"""Ways to cheat in a masked session: false keys, shares, survivor sets, openings and frames, and old frames."""
+"""Ways for a server to cheat in a masked session: false or replayed keys, shares, survivor lists and results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Frames = Mapping[tuple[int, str], bytes]
 
 
 class At(Cheat):
-    """A cheating server that replaces its message of one class by a false one, for every target."""
+    """A cheating server that replaces one type of message by a false one, for each client or helper that it targets."""
 
     def __init__(
         self, consortium: Consortium, message: type, change: Change, targets: tuple[int, ...] | None = None
@@ -57,12 +57,12 @@ def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", 
 
 
 def change_message(message: type, change: Change, protection: str = "masked", **choices: Any) -> Attempt:
-    """Return a function that runs a session whose server replaces one message to every client, using `change`."""
+    """Return a function that runs a session in which `change` falsifies one type of message to every client."""
     return run_cheat(lambda consortium: At(consortium, message, change), protection, **choices)
 
 
 def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
-    """Replace the other members' session keys by the server's own, signed by the server."""
+    """Replace all other clients' session keys by keys of the server, which signs them itself."""
     context, server = cheat.consortium.setup.context, cheat.consortium.party(SERVER_INDEX)
 
     def swap(entry: KeyAdvertisement) -> KeyAdvertisement:
@@ -73,28 +73,28 @@ def swapped_keys(cheat: Cheat, member: int, honest: Directory) -> Directory:
 
 
 def two_alone(cheat: Cheat, member: int, honest: Directory) -> Directory:
-    """Return a directory that lists only the target and one other client, who may collude with the server."""
+    """Return a list of public keys with only the target and one other client, who may collude with the server."""
     other = next(entry for entry in honest.entries if entry.member != member)
     own = next(entry for entry in honest.entries if entry.member == member)
     return Directory(tuple(sorted((own, other), key=lambda entry: entry.member)))
 
 
 def others_shares(cheat: Cheat, member: int, honest: Inbox) -> Inbox:
-    """Replace one share in the target's inbox by a share that its dealer never sealed."""
+    """Replace one encrypted share for the target by zero bytes, which the share's sender never encrypted."""
     first, *rest = honest.shares
     return replace(honest, shares=(replace(first, sealed=bytes(len(first.sealed))), *rest))
 
 
 def drop_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
-    """Return the members without one of them, which is not `member`."""
+    """Return the members without the last one that differs from `member`."""
     dropped = next(each for each in reversed(members) if each != member)
     return tuple(each for each in members if each != dropped)
 
 
 def one_short(cheat: Cheat, member: int, honest: Quorum) -> Quorum:
-    """Return a quorum of t − 1 signatures: with fewer than t, two survivor sets could both be signed.
+    """Return one signature too few for opening a sum: with so few, two survivor lists could both be signed.
 
-    t is the least number with 2t > n + c.
+    These are t − 1 signatures; t is the least number with 2t > n + c, of n clients and c colluders.
     """
     context = cheat.consortium.setup.context
     least = (len(context.identities) + context.colluders) // 2 + 1
@@ -222,19 +222,19 @@ MASKED = (
 
 
 def old_frame(old: Frames, cheat: Cheat, member: int, honest: Survivors) -> bytes:
-    """Return the frame that named the survivors in the earlier session; they are the same clients as now."""
+    """Return the server's signed survivor list of an earlier session, in which the same clients survived as now."""
     return old[member, tag_of(Survivors)]
 
 
 def old_frame_moved(old: Frames, cheat: Cheat, member: int, honest: Survivors) -> bytes:
-    """Write this session's digest into a frame of the earlier one without the server's key, as an interceptor could."""
+    """Write this session's digest into a signed message of an earlier one, as an interceptor without keys could."""
     frame = decode(Frame, old[member, tag_of(Survivors)])
     moved = replace(decode(FrameBody, frame.body), round_digest=cheat.consortium.setup.context.round_digest)
     return encode(replace(frame, body=encode(moved)))
 
 
 def old_keys(old: Frames, cheat: Cheat, member: int, honest: Directory) -> Directory:
-    """Return the other members' genuine key advertisements of the earlier session; their keys may be known by now."""
+    """Return the other clients' genuine signed keys of an earlier session; their private keys may be known by now."""
     own = [entry for entry in honest.entries if entry.member == member]
     told = payload_of(peek(old[member, tag_of(Directory)]), Directory)
     others = [entry for entry in told.entries if entry.member != member]
@@ -242,7 +242,7 @@ def old_keys(old: Frames, cheat: Cheat, member: int, honest: Directory) -> Direc
 
 
 def in_second_session(message: type, change: Callable[..., Any]) -> Attempt:
-    """Return a function that cheats in a second session; `change` also takes the frames of the first session."""
+    """Return a function that cheats in a second session, where `change` may use the messages of the first session."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked")

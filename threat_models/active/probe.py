@@ -1,4 +1,4 @@
-"""A probe: one way to cheat, the control of the honest parties that must stop it, and the result."""
+"""Probes of a cheating server: one way to cheat, the check by honest parties that must stop it, and the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Attempt = Callable[[Path], Awaitable[tuple[Cheat, Mapping[int, str]]]]
 
 @dataclass(frozen=True)
 class Probe:
-    """One way to cheat; `refusal` is a part of the message with which every deceived party must refuse."""
+    """One way for a server to cheat; `refusal` is part of the error message that each deceived party must give."""
 
     name: str
     does: str
@@ -29,7 +29,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Result of a probe: (party, message) of each party that refused, (party, step) of each that answered.
+    """Result of a probe: the parties that refused, with the message, and those that answered, with the protocol step.
 
     The verdict is the server's: it succeeds when anyone answers, fails when every target refuses for the right reason,
     and is inconclusive otherwise (the session stopped, but not by the control that the probe is about).
@@ -51,7 +51,7 @@ class ProbeResult:
 
 
 async def run_probe(probe: Probe, folder: Path) -> ProbeResult:
-    """Cheat once, in an empty folder, and return who refused and who went on."""
+    """Run a probe once, in an empty folder, and return which parties refused and which answered the server."""
     cheat, endings = await probe.attempt(folder)
     name = cheat.consortium.roster.name
     refusals = {member: ending.replace(f"{folder}/", "") for member, ending in endings.items() if ending}
@@ -65,13 +65,13 @@ async def run_probe(probe: Probe, folder: Path) -> ProbeResult:
 
 
 async def honest_control(protection: str, folder: Path) -> Control:
-    """Run the probes' code with an honest server: no party may refuse, and all must receive the same sum."""
+    """Run an honest server with the probes' code: no party may refuse, and all must receive the same sum."""
     endings = await play(Everyone(Consortium.enrol(folder, protection)))
     return Control(f"refusals of an honest server, {protection}", expected=False, succeeded=any(endings.values()))
 
 
 async def careless_control(folder: Path) -> Control:
-    """Offer an unprotected plan to clients whose policy allows it: the probes' code must notice that they answer."""
+    """Offer an unprotected plan to clients that allow it, to check that the probes' code notices their answers."""
     consortium = Consortium.enrol(folder, "masked")
     bare = replace(consortium.plan, protection="none")
     policy = replace(consortium.policy, protections=("none",))
@@ -80,7 +80,7 @@ async def careless_control(folder: Path) -> Control:
 
 
 def make_finding(results: Sequence[ProbeResult], controls: Sequence[Control]) -> Finding:
-    """Combine the results of all probes and controls in one finding."""
+    """Combine the results of all probes and controls in one finding of the audit."""
     verdicts = {result.verdict for result in results}
     order = (Verdict.SUCCEEDS, Verdict.INCONCLUSIVE, Verdict.FAILS)
     verdict = next((each for each in order if each in verdicts), Verdict.INCONCLUSIVE)

@@ -1,4 +1,4 @@
-"""Run all probes one after another, and the controls that show whether the probes' own code works.
+"""Run all probes of a cheating server, and the controls that show whether the probes' own code works.
 
 Here are also the ways to cheat with the plan itself and with what a client has released before, and with the help of
 those who open sums: aggregators, and the key holder.
@@ -53,12 +53,12 @@ from threat_models.findings import Control, Finding
 
 
 def encrypted_context(cheat: Cheat) -> EncryptedContext:
-    """Return the context of the consortium's encrypted session."""
+    """Return the public facts of the consortium's encrypted session, such as members and ciphertext parameters."""
     return EncryptedContext.of(cheat.consortium.setup.context)
 
 
 def own_session_key(cheat: Cheat, member: int, honest: SessionKeys) -> SessionKeys:
-    """Put the server's own key in the first aggregator's name: the server could open every share sealed to it."""
+    """Replace the first aggregator's session key by the server's, which could open every share sealed to it."""
     first, *rest = honest.pledges
     context, identity = SharedContext.of(cheat.consortium.setup.context), cheat.consortium.party(SERVER_INDEX).identity
     own = AgreementKey.generate(OperatingSystem()).public
@@ -67,7 +67,7 @@ def own_session_key(cheat: Cheat, member: int, honest: SessionKeys) -> SessionKe
 
 
 def shorter_list(cheat: Cheat, member: int, honest: SetLists) -> SetLists:
-    """Shorten the first aggregator's list and sign it anew: two aggregators would then open different sums."""
+    """Drop an upload from the first aggregator's list and sign it anew: two aggregators would open different sums."""
     first, *rest = honest.lists
     colluder = cheat.consortium.party(cheat.consortium.helpers[0])
     context = SharedContext.of(cheat.consortium.setup.context)
@@ -89,7 +89,7 @@ class _Forgetful(FederationHelper):
 
 
 async def dropped_upload(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
-    """Run a session that leaves out an acknowledged upload; the client must notice, and name the party at fault."""
+    """Run a session whose aggregator leaves out an acknowledged upload; the client must notice, and name this party."""
     consortium = Consortium.enrol(folder, "shared")
     cheat = Cheat(consortium, consortium.clients[:1])
     endings = await play(cheat, _Forgetful)
@@ -98,20 +98,20 @@ async def dropped_upload(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 def own_public_key(cheat: Cheat, member: int, honest: PublishedKey) -> PublishedKey:
-    """Put the server's own sealing key in the key holder's name: the server would know every mask."""
+    """Replace the key holder's sealing key by the server's own, with which the server could read every mask."""
     key = replace(honest, sealing_key=AgreementKey.generate(OperatingSystem()).public)
     return encryption.sign_key(encrypted_context(cheat), cheat.consortium.party(SERVER_INDEX).identity, key)
 
 
 def declare(cheat: Cheat, uploads: Any, packed: bytes) -> SumRequest:
-    """Return a request, signed by the server, that declares these bytes to be the sum of these uploads."""
+    """Return the server's signed request that the key holder open `packed` as the declared sum of these uploads."""
     unsigned = Declaration(tuple(uploads), hashlib.sha256(packed).digest(), bytes(64))
     identity = cheat.consortium.party(SERVER_INDEX).identity
     return SumRequest(encryption.sign_declaration(encrypted_context(cheat), identity, unsigned), packed)
 
 
 def send_sum_of(members: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Change:
-    """Return a change that sends the sum of some members' ciphertexts, declared as the sum of all of them.
+    """Return a function that sends the key holder a sum of some ciphertexts, declared as the sum of all of them.
 
     The masks of the others stay on and are uniform modulo q: more noise than a sum of honest ciphertexts has.
     """
@@ -129,7 +129,7 @@ def send_sum_of(members: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Change
 
 
 def beyond_capacity(cheat: Cheat, member: int, honest: SumRequest) -> SumRequest:
-    """Add 2 · capacity + 1 to the first entry of the honest encrypted sum, which needs no key."""
+    """Add 2 · capacity + 1 to the encrypted sum's first entry, without a key: more than a sum of the plan can hold."""
     context, parameters = encrypted_context(cheat), encrypted_context(cheat).parameters
     total = context.summed(honest.packed)
     amount = np.array([2 * context.largest + 1], dtype=np.int64)
@@ -240,7 +240,7 @@ def bring_plan(change: Callable[[Plan], Plan], **choices: Any) -> Attempt:
 
 
 def weaker_noise(plan: Plan) -> Plan:
-    """Return the plan with a tenth less noise on all blocks but the counts, and with the same claimed ε."""
+    """Return the plan with 10 % less noise on everything but the counts, and with the same claimed ε."""
     counts, *others = plan.noises
     weaker = (replace(each, sigma=0.9 * each.sigma, off_diagonal=0.9 * each.off_diagonal) for each in others)
     return replace(plan, noises=(counts, *weaker))
@@ -253,7 +253,7 @@ async def tiny_cohort(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 def sybils(*, slipped: bool) -> Attempt:
-    """Return a function that offers a roster with four fake members; if `slipped`, the clients' folders have it."""
+    """Return a function that offers clients a roster with four fake members; if `slipped`, their folders have it."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked")
@@ -275,7 +275,7 @@ async def second_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 async def other_adjacency(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
-    """Offer a plan under one adjacency, after the budget under the other adjacency is spent."""
+    """Offer a plan under one adjacency (neighbouring relation), after the budget under the other one is spent."""
     consortium = Consortium.enrol(folder, "masked", **{**NOISY, "adjacency": Adjacency.REPLACE_ONE})
     await play(Cheat(consortium))
     return await offer(consortium.again(**{**NOISY, "epsilon": NOISY["epsilon"] / 2}))
@@ -293,14 +293,14 @@ async def replayed_session(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 def false_weights(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
-    """Replace the next round's weights by ones that do not follow from the released sum."""
+    """Send model weights for the next round that do not follow from the released sum."""
     told = decode(RefinementBroadcast, cheat.broadcast_of(honest))
     moved = np.frombuffer(told.weights, dtype="<i8") + (1 << WEIGHT_BITS)
     return replace(honest, broadcast=(cheat.attach(encode(replace(told, weights=moved.tobytes()))),))
 
 
 def false_gate(cheat: Cheat, member: int, honest: Outcome) -> Outcome:
-    """Let every class pass the class gate, even the class that only client 1 holds."""
+    """Announce that every class is held by enough clients (class gate), even the one that only client 1 holds."""
     kept = tuple(range(len(cheat.consortium.plan.classes)))
     return replace(honest, broadcast=(cheat.attach(encode(KeptClasses(kept))),))
 
@@ -393,7 +393,7 @@ HONEST = tuple(name for name, each in PROTECTIONS.items() if each.hides_vectors)
 
 
 def malicious_server(progress: Progress = lambda done, total: None) -> Finding:
-    """Run every probe against real clients, aggregators and key holders; return one finding.
+    """Run all probes of a cheating server against real clients, aggregators and key holders; return one finding.
 
     The controls are the same harness with honest servers, which nobody may refuse, and with clients that refuse
     nothing. Everything runs in this process, over mutual TLS on 127.0.0.1, in temporary folders; about half a minute.

@@ -1,4 +1,4 @@
-"""A server that cheats, behind a real gRPC endpoint, and the real parties that call it over mutual TLS."""
+"""A cheating server behind a real gRPC endpoint, and the real parties that call it over mutual TLS."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LISTEN = "127.0.0.1:0"
 
 
 class Cheat:
-    """A server that is honest but for the frames that a subclass falsifies, makes up or keeps back.
+    """A server that is honest except for the signed messages (frames) that a subclass falsifies, invents or withholds.
 
     The gRPC endpoint hands it every call. `targets` are the parties to deceive, by default the clients; `server` is the
     honest server behind it, set by `play`. `deceived` are the parties that were lied to; `answered` maps those of them
@@ -49,62 +49,62 @@ class Cheat:
         self._identity = consortium.credentials(SERVER_INDEX).identity
 
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
-        """Return the frame to send instead of the honest frame `body`; None to send the honest one."""
+        """Return a false frame (signed message) to send instead of the honest `body`; None to send the honest one."""
         return None
 
     async def make_up(self, member: int, step: str) -> bytes | None:
-        """Return a frame to send where the honest server sends none at this step; None to send none."""
+        """Return a frame (signed message) to send where the honest server sends none at this step, or None."""
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
-        """Return whether a party's frame is hidden from the honest server behind this one."""
+        """Return whether to withhold a party's frame (signed message) from the honest server behind this one."""
         return False
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """Return the message as a signed frame; with `body`, as a replacement of that frame."""
+        """Return a message of the server as a signed frame; given `body`, as a replacement of that frame."""
         plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
 
     def lie(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """Record that the member is deceived, and return the false message as a signed frame."""
+        """Return a false message as a signed frame, and record that its receiver is deceived."""
         self.deceived.add(member)
         return self.say(member, message, body)
 
     def attach(self, content: bytes) -> Attachment:
-        """Make false bytes available for download by the parties, and return the attachment that names them."""
+        """Offer false bytes for download by the parties; return the attachment (length and digest) that names them."""
         named = Attachment.of(content)
         self._made_up[named.digest] = self.consortium.folder / named.digest.hex()
         self._made_up[named.digest].write_bytes(content)
         return named
 
     def broadcast_of(self, honest: Outcome) -> bytes:
-        """Return the broadcast with which the honest server opens the round after this outcome; b"" after the last."""
+        """Return the bytes that the honest server sends to open the round after this outcome; b"" after the last."""
         opened = [stage.setup.opening for stage in self.server.stages]
         named = [each for each in opened if each is not None and each.broadcast == honest.opens]
         return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""
 
     def hear(self, member: int, frame: bytes) -> None:
-        """Record that a deceived party sent anything but an abort."""
+        """Record the protocol step of a deceived party's answer, unless it is an abort."""
         step = peek(frame).step
         if member in self.deceived and step != tag_of(Abort):
             self.answered[member] = step
             self.went_along.set()
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Take a frame as the honest server does, unless `keeps_back` hides it."""
+        """Pass a party's frame (signed message) on to the honest server, unless `keeps_back` withholds it."""
         self.hear(member, frame)
         if self.keeps_back(member, peek(frame)):
             return b""
         return await self.server.submit(member, frame)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Take a vector as the honest server does."""
+        """Pass a client's uploaded vector on to the honest server, and return its answer."""
         self.hear(member, frame)
         return await self.server.upload(member, frame, parts)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
-        """Return the frame that is due to a party, or a false one."""
+        """Return the frame (signed message) that a party awaits at this step: an honest or a false one."""
         made_up = await self.make_up(member, step)
         if made_up is not None:
             return made_up
@@ -116,12 +116,12 @@ class Cheat:
         return self.falsify(member, body) or frame
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
-        """Return the path of a false attachment, or else of the honest server's attachment."""
+        """Return the path of the file with this digest: a false attachment, or else the honest server's."""
         return self._made_up.get(digest) or await self.server.read(member, round_digest, digest)
 
 
 class Everyone(Cheat):
-    """A server that cheats nobody; all clients and helpers are its targets, so that `play` returns how each ended."""
+    """An honest server with all clients and helpers as its targets, so that `play` returns how each of them ended."""
 
     def __init__(self, consortium: Consortium) -> None:
         super().__init__(consortium, (*consortium.clients, *consortium.helpers))
@@ -163,11 +163,11 @@ class _Overheard:
 
 
 def ignore(text: str) -> None:
-    """Ignore a line of progress."""
+    """Discard a progress message."""
 
 
 async def play(cheat: Cheat, helper: Callable[..., FederationHelper] = FederationHelper) -> Mapping[int, str]:
-    """Run a whole plan; return, by target, the message with which it refused, or "" if it received an outcome.
+    """Run a whole plan; return, for each target, the error message of its refusal, or "" if it received an outcome.
 
     The run is over early when anyone answers a lie; targets that have not ended by then are missing. `helper` makes an
     aggregator or key holder from setup, party, state folder and listener, as `FederationHelper` does.
@@ -190,7 +190,7 @@ async def play(cheat: Cheat, helper: Callable[..., FederationHelper] = Federatio
 
 
 async def offer(consortium: Consortium) -> tuple[Cheat, Mapping[int, str]]:
-    """Offer clients a plan that they must refuse; return the server, which sends nothing, and their refusals."""
+    """Offer clients a plan that they must refuse; return the test server and each client's error message."""
     cheat = _Offer(consortium)
     async with AsyncExitStack() as stack:
         address = await _listen(stack, consortium, SERVER_INDEX, cheat)
@@ -222,11 +222,11 @@ async def _endings(cheat: Cheat, work: Mapping[int, Coroutine[Any, Any, Any]]) -
 
 
 async def at_once() -> None:
-    """Do nothing: a client need not greet its server here."""
+    """Do nothing, in place of the call with which a client first greets its server."""
 
 
 def take_plan(consortium: Consortium, member: int) -> FederationClient:
-    """Check a plan as `secagg` does before a client connects; return the client, or raise the error of its refusal."""
+    """Check a plan as `secagg` does before a client connects; return the client. Raises the error of its refusal."""
     setup, policy = RoundSetup.of(consortium.plan, consortium.credentials(member).roster), consortium.policy
     setup.facts.check(policy)
     state, me, records = consortium.state(member), consortium.party(member), consortium.records(member)

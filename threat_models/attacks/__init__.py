@@ -1,4 +1,4 @@
-"""The registry of the attacks that an audit can run. Each is a value of `Attack`, in a sub-package by its aim.
+"""The registry of the attacks that an audit can run; each is an `Attack`, in a sub-package named by its aim.
 
 A further one is a file with such a value, and its place in `ATTACKS`; `add_attack` puts one of somebody's own there.
 """

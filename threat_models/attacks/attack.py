@@ -1,4 +1,4 @@
-"""The declaration of an attack: its name, needs and measures, and the function that runs it."""
+"""The declaration of a privacy attack: its name, needs and metrics, and the function that runs it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[[tuple[View, ...], Knowledge, Progress], Finding]
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack of an audit: its name, its texts, what it needs of a view, its metrics, and the function that runs it.
+    """A privacy attack that an audit can run: its texts, the data that it must see, its metrics, and its function.
 
     `name` is that of gates and of the command line, `paper` who published it; `meaning` says what an adversary
     knows if it works, `remedy` what keeps it from working. `unsuited` says of a session why its plan gives the attack

@@ -1,4 +1,4 @@
-"""Gaussian likelihoods: of a release given a record in it, and of a record given the class statistics of a release.
+"""Gaussian likelihoods of a released sum given a record in it, and of a record given released class statistics.
 
 Records are integers q (n, d) in cells y (n,), their classes or what a sum divides these into; a record adds
 Δ = (e_y, e_y ⊗ q, q qᵀ) to counts N, class sums A and second moment B (which prototypes and slot sums lack). `noise` is
@@ -29,7 +29,7 @@ RIDGE = 1e-3
 
 
 def total(records: AuditRecords, cells: int, names: frozenset[str]) -> dict[str, Floats]:
-    """Compute the blocks of an exact sum over records, in float64; the second moment only if it is in `names`.
+    """Compute the exact sum over records in float64: counts, class sums and, if it is in `names`, the second moment.
 
     Exact while n·R_q² < 2⁵³.
     """
@@ -59,7 +59,7 @@ def squared_mu(records: AuditRecords, noise: Noise) -> Floats:
 
 
 def standardise(residual: Blocks, noise: Noise) -> dict[str, Floats]:
-    """Divide the entries of each block by the standard deviation of their noise; returned blocks are flat.
+    """Divide a residual's entries by the standard deviations of their noise; return each block (named array) flattened.
 
     Each entry is N(0, 1) where the residual is planned noise.
     """
@@ -84,13 +84,13 @@ def _scale_off_diagonal(entries: Floats, factor: float) -> None:
 
 @lru_cache(maxsize=4)
 def off_diagonal(size: int) -> NDArray[np.bool_]:
-    """Return which of the `size` entries of an upper triangle, row by row, are off the diagonal."""
+    """Flag which of the `size` entries of an upper triangle, taken row by row, are off the diagonal."""
     upper, right = np.triu_indices((math.isqrt(8 * size + 1) - 1) // 2)
     return np.asarray(upper != right)
 
 
 def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str, Floats]:
-    """Draw seeded Gaussian noise in a release's shapes, for simulations, never for protection."""
+    """Draw seeded Gaussian noise in the shapes of a released sum, for simulations, never for protection."""
     generator = np.random.default_rng(seed)
     found = {name: generator.normal(0, noise[name].sigma, np.shape(block)) for name, block in shapes.items()}
     for name, entries in found.items():
@@ -101,20 +101,20 @@ def draw_noise(shapes: Blocks, noise: Noise, seed: int | list[int]) -> dict[str,
 
 @dataclass(frozen=True, eq=False)
 class Gaussians:
-    """Normal distributions of K cells or classes: means (K, d), and one covariance as eigenvalues and eigenvectors."""
+    """Normal distributions of K classes (or parts): means (K, d), one covariance as eigenvalues and eigenvectors."""
 
     means: Floats = field(repr=False)
     values: Floats = field(repr=False)
     vectors: Floats = field(repr=False)
 
     def log_likelihood(self, records: AuditRecords) -> Floats:
-        """Compute the log density (n,) of each record under the distribution of its own cell, up to a constant."""
+        """Compute each record's log density (n,) under its own class's (or part's) distribution, up to a constant."""
         centred = (records.integers - self.means[records.cells]) @ self.vectors
         return np.asarray(-0.5 * (centred**2 / self.values).sum(axis=1))
 
 
 def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = None) -> Gaussians:
-    """Estimate cells' means, and the covariance within cells, from a release.
+    """Estimate the mean of each class (or part of one), and the covariance within them, from a released sum.
 
     A release without second moment has no covariance: that of `like` is taken, or the identity. A ridge of 10⁻³ of the
     mean eigenvalue, and of half the spectral norm of B's noise, σ√d/√2 (`heads.discriminant`), keeps it definite.
@@ -135,7 +135,7 @@ def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = Non
 
 
 def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
-    """Compute the fraction of each record's length (n,) outside B's column space; 0 for records in an exact sum.
+    """Compute the fraction of each record's length (n,) outside the second moment's range; 0 if in an exact sum.
 
     Says something for fewer records than features; a record that was not summed is inside with probability 0.
     """

@@ -1,4 +1,4 @@
-"""Members' parts of sums as rows of numbers, and the linear equations for them that several rounds' sums give."""
+"""Members' contributions to sums as rows of numbers, and the linear equations for them that several rounds give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DETERMINED = 1e-6
 
 
 def rows_of(blocks: Blocks, classes: int) -> dict[str, Floats]:
-    """Cut each block into rows: a matrix into its own rows, a vector into rows of about `WIDTH` entries.
+    """Cut each block (named array) into rows: a matrix into its own, a vector into rows of about `WIDTH` entries.
 
     Cells that divide classes are added up, as they may be others in another round.
     """
@@ -38,7 +38,7 @@ def rows_of(blocks: Blocks, classes: int) -> dict[str, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Linear equations for the contributions of n `members`, each assumed to be the same in every round.
+    """Linear equations for the contributions of n `members`, each contribution assumed to be the same in every round.
 
     `incidence` (R, n) is 1 where a sum holds a member's part, `sums` are the rows (R, k, entries) of each block,
     `noise` their standard deviations (R,), None for exact sums; `numbers` (R,) are the rounds'. The noise of
@@ -59,12 +59,12 @@ class Equations:
 
     @property
     def solver(self) -> Floats:
-        """The pseudo-inverse (n, R) that maps the R sums to the n members' contributions, by least squares."""
+        """Matrix (n, R) that maps R sums to n members' contributions by least squares: the pseudo-inverse."""
         return np.linalg.pinv(self.incidence, rcond=1e-9).astype(np.float64)
 
     @property
     def singled_out(self) -> NDArray[np.bool_]:
-        """Flags (n,) of the members whose own contribution is a combination of the sums."""
+        """Flags (n,) of the members whose own contribution is a linear combination of the sums, and so is disclosed."""
         return np.asarray(np.einsum("nr,rn->n", self.solver, self.incidence) > 1 - DETERMINED)
 
     @property
@@ -95,23 +95,23 @@ class Equations:
 
     @property
     def weights(self) -> Floats:
-        """The matrix (n, R) that maps the R sums to each member's contribution minus the mean contribution."""
+        """Matrix (n, R) that maps R sums to each of n members' contributions minus the mean contribution."""
         mean = 1 / (len(self.incidence) * self.incidence.sum(axis=1))
         return np.asarray(self.solver - mean[None])
 
     def solve(self) -> dict[str, Floats]:
-        """Compute each member's contribution minus the mean contribution: rows (n, k, entries) of each block."""
+        """Compute each member's contribution minus the mean: k rows of each block (named array), as (n, k, entries)."""
         return {name: np.einsum("nr,rkm->nkm", self.weights, rows) for name, rows in self.sums.items()}
 
     def noises(self) -> dict[str, Floats] | None:
-        """Compute the standard deviation (n,) of the noise in each member's result of `solve`, by block."""
+        """Compute the noise's standard deviation (n,) in each member's result of `solve`, by block (named array)."""
         if self.noise is None:
             return None
         return {name: np.sqrt(self.weights**2 @ each**2) for name, each in self.noise.items()}
 
 
 def equations_in(view: View) -> Equations | None:
-    """Return the equations that a view's sums give for members' contributions; None without sums.
+    """Return the equations for members' contributions that an adversary's sums give; None without sums.
 
     They are of the sums with the blocks that most rounds have. What the view has in clear of some members is taken off;
     where it has everybody's there is nothing to solve.

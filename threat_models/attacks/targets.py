@@ -1,4 +1,4 @@
-"""The sums that a view shows: single clients' sums, the others' after colluders subtract theirs, and the cohort's."""
+"""The sums that an adversary sees: single clients', the others' after colluders subtract theirs, and the cohort's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from threat_models.views import View
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """One sum that a view shows: its blocks, the owners of the records in it, and whether it holds any noise."""
+    """One sum that an adversary sees: its blocks (named arrays), its records' owners, and whether it holds noise."""
 
     name: str
     blocks: Blocks = field(repr=False)
@@ -38,18 +38,18 @@ class Target:
         return int(self.counts.sum())
 
     def holds(self, knowledge: Knowledge) -> NDArray[np.bool_]:
-        """Return which of the candidates (m,) are in this sum."""
+        """Flag which of the candidates (m,) are in this sum."""
         return np.array([owner in self.owners for owner in knowledge.owners], dtype=np.bool_)
 
 
 def targets_in(view: View, *needs: str) -> tuple[Target, ...]:
-    """Return a view's sums that have counts and all the blocks in `needs`, sums of the fewest records first."""
+    """Return the visible sums that have counts and all blocks (named arrays) in `needs`, the fewest records first."""
     complete = [each for each in sums_in(view) if all(name in each.blocks for name in ("counts", *needs))]
     return tuple(sorted(complete, key=lambda each: each.records))
 
 
 def sums_in(view: View) -> tuple[Target, ...]:
-    """Return all sums in a view, whatever their blocks.
+    """Return all sums that an adversary sees, whatever arrays they hold.
 
     Where the view has the blocks of every member in clear: each member's, and the release. Else the release, without
     the blocks in clear if there are some: these are the adversary's own side.
@@ -70,7 +70,7 @@ def sums_in(view: View) -> tuple[Target, ...]:
 
 
 def subtract(blocks: Blocks, others: Iterable[Blocks]) -> Blocks:
-    """Subtract the blocks `others` from blocks, entry by entry."""
+    """Subtract each of the sums `others` from a sum, entry by entry of each block (named array)."""
     rest: dict[str, NDArray[Any]] = dict(blocks)
     for other in others:
         rest = {name: block - other[name] for name, block in rest.items()}
@@ -84,7 +84,7 @@ HALF_READ = (TrainingRound, LocalProjection)
 
 
 def unread_in(view: View) -> tuple[str, ...]:
-    """Return the names of the blocks in a view's sums that no attack here reads, in alphabetical order.
+    """Return names of blocks (named arrays) in an adversary's sums that no attack here reads, in alphabetical order.
 
     A method's author picks the kind of each block: its label is no evidence of what it holds or does not hold.
     """
@@ -99,7 +99,7 @@ def unread_in(view: View) -> tuple[str, ...]:
 
 
 def withhold(finding: Finding, unread: tuple[str, ...]) -> Finding:
-    """Make a finding inconclusive, naming the `unread` blocks, unless the attack succeeded or there are none."""
+    """Make a finding inconclusive, naming the sum's `unread` arrays, unless the attack succeeded or all are read."""
     if not unread or finding.verdict is Verdict.SUCCEEDS:
         return finding
     names = ", ".join(name.replace("_", " ") for name in unread)

@@ -1,4 +1,4 @@
-"""Updates in a view of training: each round's public state, and the model's moves by members' updates or their sums.
+"""Model updates that an adversary sees: each round's public state, and the changes that members or sums make.
 
 It goes by what training rounds say themselves (`methods/training/training_round.py`): a program, a state, and the work
 that makes a move of an opened total.
@@ -34,7 +34,7 @@ NO_ADAPTER = "No rounds move an adapter."
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A member's update, or a sum of updates: the owners of the records, and the `move` (size,) of the model."""
+    """A member's model update, or a sum of updates: the owners of the records, and the parameters' `move` (size,)."""
 
     name: str
     owners: frozenset[str]
@@ -43,17 +43,17 @@ class Moved:
 
     @classmethod
     def by(cls, name: str, owners: frozenset[str], round_: TrainingRound, opened: OpenedTotal) -> Moved:
-        """Compute the model's move in a round from an opened total."""
+        """Compute the change of the model's parameters that an opened sum makes in a round."""
         return cls(name, owners, round_, round_.state.with_flat(round_.work.mean(opened)).groups[MODEL])
 
     @property
     def way(self) -> Floats:
-        """The direction of the move: the move, scaled to length 1."""
+        """The direction of the model's update, scaled to length 1."""
         return self.move / max(float(np.linalg.norm(self.move)), 1e-300)
 
 
 def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[TrainingRound, ...]:
-    """Return, in order, the training rounds that a view shows; empty where its plan trains no model by rounds.
+    """Return, in order, the training rounds that an adversary sees; empty where the plan trains no model by rounds.
 
     Those of a model of features, or, in their place, those of an adapter in an encoder.
     """
@@ -62,12 +62,12 @@ def rounds_in(view: View, *, of_adapters: bool = False) -> tuple[TrainingRound, 
 
 
 def trains_nothing(session: Session) -> str:
-    """Return why attacks on model updates have nothing to attack; "" if the plan's rounds train a model of features."""
+    """Return why attacks on model updates do not apply; "" if the plan's rounds train a model of features."""
     return "" if may_move(session, lambda round_: not is_adapter(round_)) else NO_UPDATES
 
 
 def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool:
-    """Return whether a training round satisfies `is_such`; if the session shows none, whether the plan has any."""
+    """Return whether a visible training round satisfies `is_such`; if none is visible, whether the plan has any."""
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))
@@ -75,17 +75,17 @@ def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool
 
 
 def is_one_chain(round_: Round | None) -> TypeGuard[TrainingRound]:
-    """Return whether a round trains one model, unlike a population's rounds, which train several."""
+    """Return whether a round trains one model, unlike rounds of a population search, which train several."""
     return isinstance(round_, TrainingRound) and not isinstance(round_, PopulationRound)
 
 
 def is_adapter(round_: TrainingRound) -> bool:
-    """Return whether a round moves an adapter in an encoder."""
+    """Return whether a round trains an adapter in an encoder."""
     return isinstance(round_.program, Adapted)
 
 
 def moves_in(view: View, *, of_adapters: bool = False) -> tuple[Moved, ...]:
-    """Return the model's moves that a view shows: of single members, of sums of members, of differences of sums."""
+    """Return the model updates that an adversary sees: of single members, of sums of them, of differences of sums."""
     found, shown = [], (*view.earlier, view)
     if not rounds_in(view, of_adapters=of_adapters):
         return ()
@@ -116,7 +116,7 @@ def _differ(one: View, other: View) -> Iterator[Moved]:
 
 
 def as_opened(blocks: Blocks, view: View, clients: int) -> OpenedTotal:
-    """Return blocks as the opened total of a view's round with so many clients."""
+    """Return blocks (named arrays) as the opened sum of a round with this number of clients."""
     return OpenedTotal(blocks, view.plan.grid, view.noise, clients)
 
 
@@ -126,7 +126,7 @@ def count_rounds(plan: Plan) -> int:
 
 
 def states_in(view: View) -> tuple[TrainedModel, ...]:
-    """Return the models before each round that a view shows, and after the last. Raises BadInput for other states."""
+    """Return the visible models before each round and after the last. Raises BadInput where float32 cannot hold one."""
     rounds = rounds_in(view)
     found = [each.model for each in rounds]
     if rounds and "release" in view.sees:
@@ -137,26 +137,26 @@ def states_in(view: View) -> tuple[TrainedModel, ...]:
 
 
 def gradients_of(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Iterator[Floats]:
-    """Yield the gradients (…, size) of records' losses at the round's first state, some records at a time."""
+    """Yield, in batches, the gradients (…, size) of records' losses at the model with which the round begins."""
     inputs, parameters = inputs_for(round_, records, grid), round_.state.groups[MODEL]
     for rows in record_gradients(round_.program, parameters, inputs, records.labels):
         yield rows.astype(np.float64)
 
 
 def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
-    """Return records (n, d) as trained models take them: scaled so that the grid's radius is length 1."""
+    """Return records (n, d) as inputs of a trained model: scaled so that the quantisation radius has length 1."""
     return records.integers / grid.unit(records.integers.shape[1])
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
-    """Compute records' `measure` (n,) minus its mean over public records of its class, or of all if it has none."""
+    """Compute records' `measure` (n,) minus its mean over public records of their class, or over all if it has none."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
     return np.asarray(measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels]))
 
 
 def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> TrainingRound:
-    """Run `rounds` rounds over one member's records, without noise, and return the next round."""
+    """Simulate `rounds` training rounds on one member's records, without noise, and return the next round."""
     for _ in range(rounds):
         made = round_.contribute(Local(own.examples, round_.program.classes, grid))
         round_ = after(round_, OpenedTotal(made.blocks, grid))
@@ -164,10 +164,10 @@ def play(round_: TrainingRound, own: AuditRecords, rounds: int, grid: Grid) -> T
 
 
 def after(round_: TrainingRound, opened: OpenedTotal) -> TrainingRound:
-    """Return the next round, whose state follows from an opened total."""
+    """Return the next round, with the model state that the server computes from an opened sum."""
     return replace(round_, state=round_.server.apply(round_.state, round_.work.mean(opened)))
 
 
 def inputs_for(round_: TrainingRound, records: AuditRecords, grid: Grid) -> NDArray[np.float32]:
-    """Return records (n, d) as the inputs of a round's program."""
+    """Return records (n, d) as inputs of the model that a round trains, in its scale."""
     return Scaled(grid.unit(records.integers.shape[1]), round_.program.scale)(records.integers)

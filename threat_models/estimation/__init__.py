@@ -1,1 +1,1 @@
-"""Numbers that an audit may stand on: intervals, ceilings under a claim, ε measured, recomputed and bounded."""
+"""Statistics for audits: confidence intervals, limits on attacks under a privacy claim, and ε recomputed or bounded."""

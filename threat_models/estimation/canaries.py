@@ -1,4 +1,4 @@
-"""Canaries: records that a fair coin puts into a sum or leaves out, and scores of how likely the sum holds each.
+"""Canaries: records that a fair coin adds to a sum or leaves out, and scores of how likely each is in the sum.
 
 The score is the log-likelihood ratio of one canary q with label y under Gaussian approximations,
 
@@ -64,7 +64,7 @@ def fair_coins(count: int, randomness: RandomSource | None = None) -> NDArray[np
 
 
 def draw_canaries(plan: Plan, count: int, generator: np.random.Generator, like: AuditRecords | None = None) -> Canaries:
-    """Make `count` canaries: orthogonal records of nearly the largest length, and a fair coin for each.
+    """Make `count` canaries: orthogonal records of nearly the plan's largest length, each with a fair coin.
 
     Those in which the records `like` are shortest, where there are some, else random ones; the classes take turns.
     Raises BadInput for more canaries than there are directions.

@@ -1,4 +1,4 @@
-"""The most that any membership test can reach while a privacy claim holds."""
+"""The best results that any membership-inference test can have while a privacy claim holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from threat_models.session import Floats
 
 
 def ceiling(claim: PrivacyClaim, fpr: float) -> float:
-    """Compute the highest true positive rate of any test at false positive rate `fpr`. Raises BadInput outside [0, 1].
+    """Compute the highest TPR that the claim allows any test at a false positive rate. Raises BadInput outside [0, 1].
 
     e^T·Φ(Φ⁻¹(e^T·FPR) + μ): a μ-Gaussian release has it at T = 0 (Dong, Roth & Su 2022), and what is within e^±T of one
     changes each rate by such a factor. Members' training counts as if it took every record at every step: that is a
@@ -26,7 +26,7 @@ def ceiling(claim: PrivacyClaim, fpr: float) -> float:
 
 
 def roc_ceiling(claim: PrivacyClaim, lowest: float = 1e-4) -> Series:
-    """Return the ceiling as a ROC curve, from false positive rate `lowest`. Raises BadInput outside (0, ½)."""
+    """Return the best ROC curve that a claim allows, from FPR `lowest` on. Raises BadInput outside (0, ½)."""
     if not 0 < lowest < 0.5:
         raise BadInput(f"the curve must start between 0 and 0.5 (got {lowest})")
     rates = np.union1d(np.geomspace(lowest, 1, 49), np.linspace(0.02, 1, 50))

@@ -1,4 +1,4 @@
-"""Estimate the variance of a sum's noise over the planned variance, from entries that hold nothing but noise."""
+"""Estimate a sum's noise variance, relative to the planned one, from entries that hold nothing but noise."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class SessionNoise:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything was measured."""
+        """True if any noise was measured."""
         return self.entries > 0
 
     @property
     def headline(self) -> str:
-        """The report's sentence about the session's noise; "" if the noise is enough."""
+        """The report's sentence about the session's noise; empty if the noise is enough."""
         short = "There is less noise in the sum than planned."
         return short if self.is_short else "" if self.is_enough else "The noise of this session is not known."
 
     @property
     def is_short(self) -> bool:
-        """Whether the measure shows less noise than planned."""
+        """True if the upper limit of the measured variance is below the planned variance."""
         return self.high < 1
 
     @property
     def is_enough(self) -> bool:
-        """Whether the measure excludes noise whose σ is 20 % too small.
+        """True if the measurement excludes noise whose σ is 20 % too small.
 
         Not where more is in the sum than noise as planned: what else is there may hide that noise is missing.
         """
@@ -67,7 +67,7 @@ UNBOUND = "The noise of this session is not known well enough: "
 
 @dataclass(frozen=True, eq=False)
 class NoisePart:
-    """Entries (n,) of a sum that are N(0, 1) if the noise is as planned; `name` says where they lie.
+    """Entries (n,) of a sum, scaled so that they are N(0, 1) if the noise is as planned; `name` says where they lie.
 
     `remainder` bounds the L2 norm of what is in them beside the noise. It can only lengthen them on average, so that
     it matters for the lower limit alone.
@@ -78,7 +78,7 @@ class NoisePart:
     remainder: float = 0.0
 
     def high(self, level: float) -> float:
-        """Compute an upper limit of the variance; the true variance exceeds it with probability `level` at most.
+        """Compute an upper confidence limit of the variance: the true one exceeds it with probability `level` at most.
 
         Σ of n squares of N(m, v) is v times a noncentral χ²(n), which is below a bound less often than χ²(n) is.
         """
@@ -113,5 +113,5 @@ def measure_variance(parts: Sequence[NoisePart], source: str, caveat: str, sessi
 
 
 def figures(ratio: float, low: float, high: float) -> str:
-    """Return a phrase with a variance, as a multiple of the planned one, and its limits."""
+    """Format a variance, as a multiple of the planned one, with its lower and upper limit."""
     return f"{ratio:.3g} × planned ({low:.3g} to {high:.3g})"

@@ -1,4 +1,4 @@
-"""Search for the longest part that one record or client adds to a sum: a lower limit of its sensitivity.
+"""Search for the contribution of one record or client with the largest L2 norm: a lower limit of the sensitivity.
 
 A round's own `contribute` is run on single records (or, in a sum per client, on whole clients) that are as long as the
 plan allows, along axes, evenly and at random, of every class, and on the records at hand under right and wrong labels.
@@ -28,9 +28,9 @@ CLASSES = 4
 def longest_parts(
     round_: Round, kind: SumSpec, grid: Grid, classes: int, domains: int, at_hand: Sequence[Examples]
 ) -> dict[str, float]:
-    """Return, by block, the largest L2 length found that one record or client adds to a sum; tries `at_hand` too.
+    """Return, by block name, the largest L2 norm found of one record's or client's contribution to a sum.
 
-    Of a triangle it is the length of the whole matrix.
+    Tries the records `at_hand`, too. Of a triangle it is the length of the whole matrix.
     """
     given = [each.name for each in fields(Examples) if each.init]
     everyone = Examples(*(np.concatenate([getattr(each, name) for each in at_hand]) for name in given))
@@ -44,7 +44,7 @@ def longest_parts(
 
 
 def longest_of(made: Iterable[Blocks], kind: SumSpec) -> dict[str, float]:
-    """Return, by block, the largest L2 length among `made`; of a triangle it is that of the whole matrix."""
+    """Return, by block name, the largest L2 norm in the contributions `made`; for a triangle, of the whole matrix."""
     found = dict.fromkeys((block.name for block in kind.blocks), 0.0)
     for blocks in made:
         for block in kind.blocks:

@@ -1,4 +1,4 @@
-"""Intervals with a stated level: of rates, of the area under a ROC curve, of resampled statistics; multiple tests.
+"""Confidence intervals of a stated level, for rates, ROC areas and resampled statistics; multiple testing.
 
 All intervals are two-sided: each end alone is wrong with probability level/2. Where no level is asked for it is the
 audit's, corrected for how many limits it judges (`Comparisons`).
@@ -27,7 +27,7 @@ AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class ConfidenceInterval:
-    """A confidence interval: low ≤ value ≤ high, and the name of its method and level."""
+    """A confidence interval: low ≤ value ≤ high, with the name of its method and its level."""
 
     value: float
     low: float
@@ -35,25 +35,25 @@ class ConfidenceInterval:
     method: str
 
     def through(self, grows: Callable[[float], float]) -> ConfidenceInterval:
-        """Return the interval of a non-decreasing function of the estimate."""
+        """Return the confidence interval of `grows(value)`, for a non-decreasing function `grows`."""
         return ConfidenceInterval(grows(self.value), grows(self.low), grows(self.high), self.method)
 
     def measure(
         self, metric: Metric, *, of: str = "", baseline: float | None = None, ceiling: float | None = None
     ) -> Measure:
-        """Return the interval as a measure of `metric`, for a finding."""
+        """Return the interval as a measurement of `metric`, for an attack's finding."""
         return Measure(metric, self.value, self.low, self.high, self.method, baseline, ceiling, of)
 
 
 def at_level(method: str, level: float) -> str:
-    """Return a text such as "Clopper-Pearson, 95 %". Raises BadInput for a level outside (0, 1)."""
+    """Name a method with its level, as "Clopper-Pearson, 95 %" for `level` = 0.05. Raises BadInput outside (0, 1)."""
     if not 0 < level < 1:
         raise BadInput(f"an interval cannot be wrong with probability {level}", remedy="give a number between 0 and 1")
     return f"{method}, {100 * (1 - level):.4g} %"
 
 
 def clopper_pearson(successes: int, trials: int, level: float | None = None) -> ConfidenceInterval:
-    """Compute the exact interval of a probability from `successes` of `trials` (Clopper & Pearson 1934).
+    """Compute the exact confidence interval of a probability, given `successes` of `trials` (Clopper & Pearson 1934).
 
     It holds too for independent trials of different probabilities, for their mean (Hoeffding 1956).
     Raises BadInput for fewer than 1 trial or impossible counts.
@@ -68,7 +68,7 @@ def clopper_pearson(successes: int, trials: int, level: float | None = None) -> 
 
 
 def auc_interval(positive: Floats, negative: Floats, level: float | None = None) -> ConfidenceInterval:
-    """Compute the area under the ROC curve of scores (m,) and (n,), ties counting half, with DeLong's interval.
+    """Compute the area under the ROC curve of scores (m,) and (n,), with DeLong's interval; ties count half.
 
     DeLong, DeLong & Clarke-Pearson 1988, by midranks (Sun & Xu 2014). Approximate for small samples. Where the scores
     show no variance (separated, or all tied) it is the exact interval of min(m, n) independent pairs instead.
@@ -99,11 +99,12 @@ def bootstrap(
     level: float | None = None,
     replicates: int = 2_000,
 ) -> ConfidenceInterval:
-    """Compute the percentile interval of a statistic of samples (n, …), each resampled on its own by rows (Efron 1979).
+    """Compute the bootstrap interval of a statistic of samples (n, …), each resampled by rows (Efron 1979).
 
-    `statistic` gives those (m,) of m samples at once: it takes (m, n, …) of each. Approximate. To resample rows that
-    belong together, give them as one array. There are at least BEYOND / level replicates, so that each end of the
-    interval rests on several. Raises BadInput for an empty sample.
+    The percentile interval; the samples are resampled independently. `statistic` gives those (m,) of m samples at once:
+    it takes (m, n, …) of each. Approximate. To resample rows that belong together, give them as one array. There are at
+    least BEYOND / level replicates, so that each end of the interval rests on several. Raises BadInput for an empty
+    sample.
     """
     level = current_level() if level is None else level
     at_level("", level)
@@ -123,14 +124,14 @@ def bootstrap(
 
 
 def bonferroni(level: float, tests: int) -> float:
-    """Return the level of each of `tests` ≥ 1 intervals at which any of them is wrong with probability ≤ `level`."""
+    """Return the level for each of `tests` ≥ 1 intervals with which the chance that any is wrong is ≤ `level`."""
     if tests < 1:
         raise BadInput(f"tests must be 1 or more (got {tests})")
     return level / tests
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
-    """Return adjusted p-values in the order given: those at most α are rejected with familywise error α (Holm 1979)."""
+    """Return Holm's adjusted p-values, in the order given; rejecting those ≤ α has familywise error α (Holm 1979)."""
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     adjusted = [0.0] * len(p_values)
     highest = 0.0
@@ -147,7 +148,7 @@ _LEVEL: ContextVar[float] = ContextVar("level of one interval", default=FAMILY)
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Bonferroni's correction for the `count` of confidence limits that a gate may judge.
+    """Bonferroni's correction for the `count` confidence limits that an audit's pass/fail rules may judge.
 
     `reserved` is the part of `FAMILY` that is left to other limits.
 
@@ -161,12 +162,12 @@ class Comparisons:
 
     @property
     def level(self) -> float:
-        """The probability with which each interval may miss the true value."""
+        """Probability with which each corrected interval may miss the true value."""
         return (FAMILY - self.reserved) / max(1, self.count)
 
     @contextmanager
     def apply(self) -> Iterator[None]:
-        """Use this level for intervals made within the context without a level of their own."""
+        """Make `level` the default for all intervals that are computed inside the context."""
         token = _LEVEL.set(self.level)
         try:
             yield
@@ -174,7 +175,7 @@ class Comparisons:
             _LEVEL.reset(token)
 
     def sentence(self) -> str:
-        """Return sentences, for the report, on how confidence limits are corrected for their number (Bonferroni)."""
+        """Return the report's sentences on the Bonferroni correction for the number of its confidence limits."""
         if not self.count:
             return "No decision of the gate rests on an attack's confidence limit: nothing was corrected for."
         return (
@@ -185,5 +186,5 @@ class Comparisons:
 
 
 def current_level() -> float:
-    """Return the probability with which an interval may miss by default: `FAMILY` outside `Comparisons.apply`."""
+    """Return the default probability that an interval may miss: `FAMILY`, unless `Comparisons.apply` sets another."""
     return _LEVEL.get()

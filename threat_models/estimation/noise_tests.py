@@ -1,4 +1,4 @@
-"""Tests of whether noise is what the plan says, and new each time, with one false-alarm rate for all of them.
+"""Tests of whether noise is as planned, and fresh each time, with one false-alarm rate for all of them.
 
 The noise that parties really drew is gathered by `threat_models.evidence.simulation`.
 Shares are in units of the plan's σ, so that the entries of a share as planned are N(0, 1) up to the grid, independent
@@ -32,7 +32,7 @@ LEAST_COMPARED = 4
 
 @dataclass(frozen=True)
 class Variance:
-    """Mean square of `entries` standardised entries of noise, 1 if it is as planned; `name` says where they lie."""
+    """Mean square of `entries` standardised noise values, 1 if the noise is as planned; `name` says where they lie."""
 
     name: str
     mean_square: float
@@ -45,21 +45,21 @@ class Variance:
         return float(min(1.0, 2 * min(chdtr(self.entries, total), chdtrc(self.entries, total))))
 
     def detectable(self, level: float) -> float:
-        """Return the fraction by which σ must be too small to be found with probability 95 % at `level`; 1 if never."""
+        """Return the least shortfall of σ, as a fraction, that is found with probability 95 % at `level`; 1 if none."""
         least = stats.chi2.ppf(level / 2, self.entries)
         return float(1 - math.sqrt(least / stats.chi2.ppf(POWER, self.entries)))
 
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One party's share of the noise in a sum: its entries (n,) in units of the plan's σ, in the sum's order."""
+    """One party's noise share in one sum: its entries (n,), in units of the plan's σ and in the sum's order."""
 
     name: str
     scaled: Floats = field(repr=False)
 
     @property
     def variance(self) -> Variance:
-        """The mean square of all entries of the share."""
+        """The mean square of all entries of this noise share."""
         return Variance(self.name, float(np.mean(self.scaled**2)), len(self.scaled))
 
 
@@ -73,18 +73,18 @@ class SharesTested:
 
     @property
     def level(self) -> float:
-        """The level of a single test."""
+        """Significance level of each single test, after Bonferroni's correction."""
         return LEVEL / max(1, self.tests)
 
     @property
     def power(self) -> str:
-        """A text that names the smallest fault in σ that the tests find at each place."""
+        """A text that names the smallest shortfall of σ that the tests find in each part of the sum."""
         words = [f"{place.name} {100 * place.detectable(self.level):.2g} %" for place in self.places]
         return f"Noise too small by so much would have been found with probability 95 %: {', '.join(words)}."
 
 
 def examine_shares(places: Sequence[Variance], shares: Sequence[Share]) -> SharesTested:
-    """Test variances by place, the variance of each share, and every pair of shares; Bonferroni over all tests."""
+    """Test the variances by part of the sum and by share, and correlations of shares; Bonferroni over all tests."""
     found = [(each.chance, _in_words(each)) for each in places]
     found += [(each.variance.chance, _in_words(each.variance)) for each in shares]
     found += list(_correlations(shares))
@@ -118,6 +118,6 @@ def _correlations(shares: Sequence[Share]) -> Iterator[tuple[float, str]]:
 
 
 def chance_of_multiples(sigma: float, multiplier: int, entries: int) -> float:
-    """Compute the chance that Gaussian noise makes `entries` integers multiples of `multiplier` (Poisson summation)."""
+    """Compute the chance that `entries` Gaussian integers are all multiples of `multiplier` (Poisson summation)."""
     waves = 2 * sum(math.exp(-2 * (math.pi * sigma * wave / multiplier) ** 2) for wave in range(1, 4 * multiplier + 1))
     return float(min(1.0, (1 + waves) / multiplier) ** entries)

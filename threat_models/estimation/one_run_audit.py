@@ -61,22 +61,22 @@ class OneRunBound:
 
     @property
     def largest(self) -> float:
-        """The bound that guesses would have given if all of them had been right."""
+        """The bound on ε if all guesses had been right, which is the most that this run could show."""
         return _bound(self.canaries, self.guesses, self.guesses, self.delta, self.level)
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is disproved."""
+        """True if the lower bound exceeds the claimed ε, which disproves the claim."""
         return self.lower > self.claimed
 
     @property
     def method(self) -> str:
-        """The name of the bound's method, and its level, as text."""
+        """The name of the method that gave the bound, with its confidence level."""
         return at_level("Steinke et al. 2023, one run", self.level)
 
     @property
     def sentence(self) -> str:
-        """The outcome, and what it does not show, as text."""
+        """Sentences on the bound found, the claim, and the conclusion that the bound allows."""
         claim, end = f"{self.claimed:.4g} is claimed", "A bound below the claim proves nothing."
         if math.isinf(self.claimed):
             claim, end = "nothing is claimed", "There is no claim to disprove."
@@ -90,7 +90,7 @@ class OneRunBound:
 
     @property
     def power(self) -> str:
-        """A text on which faults this number of canaries would have found."""
+        """A text on the largest bound that these canaries could have shown, and their chance to find missing noise."""
         most = f"{self.largest:.3g}"
         words = f"{self.guesses} guesses about {self.canaries} canaries could have shown no more than {most}."
         if self.expected is not None:
@@ -111,7 +111,7 @@ def audit_canaries(
     public: AuditRecords | None = None,
     level: float = LEVEL,
 ) -> OneRunBound:
-    """Guess the coins of a session's canaries, and bound ε by how many guesses are right.
+    """Guess which canaries are in a session's sum, and bound ε from below by how many guesses are right.
 
     `known` and `public` are as in `canary_scores`. Raises BadInput as that does, and for fewer than two canaries.
     """
@@ -126,7 +126,7 @@ def audit_canaries(
 
 
 def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
-    """Compute ε of the plan's noise for one record added or left out, which is what canaries measure."""
+    """Compute the ε of the plan's noise for one record added or left out, which is what canaries measure."""
     if (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
         return claim.epsilon
     moved = [each.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, plan.max_records) for each in sums_of(plan)]
@@ -143,7 +143,7 @@ class _Guesses:
 
 
 def choose_guesses(mu: Floats, bare: Floats, claimed: float, delta: float, level: float = LEVEL) -> _Guesses:
-    """Choose the number of guesses that finds missing noise with the highest probability.
+    """Choose how many coins to guess so that missing noise is found with the highest probability.
 
     Among equal ones, the number with the highest expected bound.
 
@@ -180,7 +180,7 @@ def _least_right(canaries: int, guesses: int, epsilon: float, delta: float, leve
 def bound_epsilon(
     scores: Floats, included: NDArray[np.bool_], *, guesses: int, delta: float, level: float = LEVEL
 ) -> OneRunBound:
-    """Bound ε by guessing the coins of the `guesses` scores farthest from 0: "in" above 0, else "out".
+    """Bound ε from below by guessing "in" for scores above 0, else "out", for the `guesses` scores farthest from 0.
 
     `included` (m,) are the coins. Ties go by place. Raises BadInput for numbers that do not go together.
     """
@@ -197,7 +197,7 @@ def bound_epsilon(
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Return an upper bound of the probability of `right` or more right guesses under (ε, δ)-privacy; grows with ε."""
+    """Return an upper bound, growing with ε, on the probability of `right` or more right guesses under (ε, δ)-DP."""
     q = 1 / (1 + math.exp(-epsilon))
     beta = float(stats.binom.sf(right - 1, guesses, q))
     if right == 0 or delta == 0:

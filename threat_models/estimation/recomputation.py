@@ -1,4 +1,4 @@
-"""The auditor's second opinion on ε: computed from the noise in the plan, by formulas of its own.
+"""The auditor's second opinion on ε, computed from the noise in the plan by independent formulas.
 
 Nothing here uses the accounting of `secagg.privacy`, whose results it checks: honest shares follow from the plan's
 dropouts, colluders and minimum cohort, lengths from what the kinds of blocks are, and a client's from its most records.
@@ -62,7 +62,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(releases: Releases, delta: float) -> float:
-    """Recompute ε of calibrated releases at δ, with the smallest number of honest noise shares."""
+    """Recompute the ε of calibrated releases at δ, for the smallest number of honest noise shares."""
     first = releases.first
     shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 0
     total = 0.0
@@ -78,7 +78,7 @@ def epsilon_of(releases: Releases, delta: float) -> float:
 
 @dataclass(frozen=True)
 class SecondOpinion:
-    """The ε that the noise in a plan gives, beside the ε that the plan claims."""
+    """The ε recomputed from the noise in a plan, beside the ε that the plan claims."""
 
     epsilon: float
     claimed: float
@@ -86,18 +86,18 @@ class SecondOpinion:
 
     @property
     def agrees(self) -> bool:
-        """Whether the ε that the noise gives is no more than the claimed ε."""
+        """True if the recomputed ε is no more than the claimed ε, but for rounding."""
         return self.epsilon <= self.claimed * (1 + TOLERANCE)
 
     @property
     def sentence(self) -> str:
-        """A sentence on how both values of ε compare."""
+        """A sentence that compares the recomputed ε with the claimed one."""
         verdict = f"{'as claimed or better' if self.agrees else 'more than is claimed'} ({self.claimed:.4g})"
         return f"The noise in the plan gives epsilon {self.epsilon:.4g} at delta {self.delta:g}, {verdict}."
 
 
 def honest_shares(plan: Plan, clients: int) -> int:
-    """Count the noise shares that the adversary does not know in the smallest sum that a plan for `clients` allows.
+    """Count the noise shares unknown to the adversary in the smallest sum that a plan for `clients` allows.
 
     Of several that open the sum one is honest, and each adds all noise. Where uploads are in clear a client's own share
     is all that hides it. A member that is shown a sum or a head knows its own share, whether others collude or not; who
@@ -111,7 +111,7 @@ def honest_shares(plan: Plan, clients: int) -> int:
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:
-    """Recompute ε from the noise in the plan, of which `honest` ≥ 1 shares are unknown to the adversary.
+    """Recompute ε from the noise in the plan, of which the adversary does not know `honest` ≥ 1 shares.
 
     `found` are lengths of one unit's parts that were reached, `consortium` is how many clients the plan has in all, 0
     where it is not known: then a cohort's members count as if they were in every round. Raises BadInput for a plan
@@ -145,7 +145,7 @@ def _own_sums(plan: Plan, sums: int, consortium: int) -> int:
 
 
 def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
-    """Recompute ε of training with noise in each step, from the plan's σ, sampling rate and number of steps.
+    """Recompute ε of clients' DP-SGD training from the plan's σ, sampling rate and number of steps.
 
     It needs no honest party. What members measure and noise beside their steps counts as Gaussian releases. A step's
     noise is one discrete share. That it rounds a Gaussian but for a factor e^±T is left out: T is far below
@@ -235,7 +235,7 @@ def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dic
 
 
 def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, float]], shares: int) -> float:
-    """Compute μ² of one sum, whose `shares` noise shares each have the σ in `noises`.
+    """Compute the Gaussian-DP μ² of one sum, whose `shares` noise shares each have the σ in `noises`.
 
     `noises` by block: (multiplier, σ, σ off the diagonal or 0); `shares` as in `_weights`.
 
@@ -278,7 +278,7 @@ LARGEST_SQUARED_MU = 1e6
 
 
 def sampled_epsilon(rate: float, multiplier: float, steps: int, delta: float, squared_mu: float = 0.0) -> float:
-    """Compute ε at δ of `steps` ≥ 1 sampled Gaussian steps: the larger of a record's addition and removal.
+    """Compute ε at δ of `steps` ≥ 1 Poisson-sampled Gaussian steps, the larger of a record's addition and removal.
 
     It is ∞ without noise. `squared_mu` is μ² of all releases beside the steps; above `LARGEST_SQUARED_MU` ε is ∞ too.
     Raises BadInput for a rate outside (0, 1].

@@ -1,4 +1,4 @@
-"""Empirical ε by re-releases: the plan's noise drawn again and again, with a worst-case record and without it.
+"""Empirical ε from re-releases: the plan's noise drawn many times, with a worst-case record and without it.
 
 The test. Whoever guesses from a release whether the canary is in it, which is so in half of the cases, is right with
 probability ½·(1 − FPR + TPR) ≤ Φ(μ/2) while the release is μ-Gaussian (Dong, Roth & Su 2022). Gaussian noise
@@ -119,7 +119,7 @@ def audit_release(
     release: Release | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> _EpsilonBound:
-    """Bound ε by guessing which of 2 · `releases` drawn releases contain the worst canary; half of them do.
+    """Bound ε from below: draw 2 · `releases` releases, half of them with the worst canary, and guess which those are.
 
     The canary is `worst_canary(claim.releases, spread)`. `release` takes the place of `draw_release`; `level` is the
     probability with which each interval may be wrong. Raises BadInput for numbers out of range.
@@ -154,7 +154,7 @@ def audit_release(
 
 
 def detectable(mu: float, planned: float, guesses: int, level: float = 0.05) -> float | None:
-    """Return the least fraction by which σ must be too small to be found with probability 95 %; None if never.
+    """Return the least shortfall of σ, as a fraction, that guessing finds with probability 95 %; None if never.
 
     None: no fraction can. `mu` is the canary's distance under the planned noise, `planned` the one above which the test
     reports, `guesses` the number of releases guessed about.
@@ -225,7 +225,7 @@ Sampler = Callable[[Sequence[tuple[float | Fraction, int]], RandomSource], Integ
 
 @dataclass(frozen=True)
 class Move:
-    """One entry of a sum, to which the canary adds `shift` (multiplier included); `sigma` is σ of one noise share.
+    """One entry of a sum, the `shift` that the canary adds to it (multiplier included), and σ of one noise share.
 
     `part` counts the kinds of sums and `turn` the sums of the kind; `place` is the entry in the flat `block`.
     """
@@ -278,7 +278,7 @@ class _Canary:
 
 
 def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
-    """Return the record whose presence shows most in the releases, under the smallest number of honest noise shares.
+    """Find the record whose presence shows most in the releases, with the smallest number of honest noise shares.
 
     `spread`: over how many features a record of moments is spread; 1 touches no entry off the diagonal of B, more do.
     Raises BadInput where there are too few features.
@@ -305,7 +305,7 @@ def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
 
 
 def draw_release(canary: _Canary, sampler: Sampler | None = None) -> Release:
-    """Return a function that draws the canary's entries anew; `sampler` draws a noise share, by default as planned."""
+    """Return a function that draws releases with or without the canary; `sampler` draws a share, as planned if None."""
     draw = sampler or (rounded_gaussian if canary.mechanism is Mechanism.GAUSSIAN else discrete_gaussian)
     shifts = np.array([move.shift for move in canary.moves], dtype=np.int64)
 

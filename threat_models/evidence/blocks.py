@@ -1,4 +1,4 @@
-"""Flat vectors as blocks by cell, in the units of one record, and the planned noise on these blocks."""
+"""Flat sums split into named blocks in units of one record, and the noise that is planned on these blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MULTIPLES = 1e-6
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """Map the method's name of each block to the session's: the name of its kind if attacks know this kind.
+    """Map each block's name in the method to its name in the session: that of its kind, if attacks know this kind.
 
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
@@ -48,7 +48,7 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
 
 
 def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
-    """Return the blocks of a vector: multipliers divided out (then float64), the cells in one row."""
+    """Split a vector into named blocks: multipliers divided out (then float64), classes and their parts on one axis."""
     tensors, names, dimension = setup.sum.layout.split(vector), _names(setup), setup.plan.dimension
     found = {}
     for block in setup.sum.layout.blocks:
@@ -64,13 +64,13 @@ def _names(setup: RoundSetup) -> dict[str, str]:
 
 
 def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | None:
-    """Return the planned noise on the opened blocks, in units of one record; None without noise."""
+    """Return the planned noise by block, in units of one record, for a sum of `members` clients; None without noise."""
     noise, names = setup.sum.opened_noise(members), _names(setup)
     return None if noise is None else {names[name]: each.of_record for name, each in noise.items()}
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """Name blocks without noise: all entries are multiples of the multiplier, by chance rarer than `MULTIPLES`."""
+    """Report blocks that lack noise, as all entries are multiples of the multiplier (by chance: < `MULTIPLES`)."""
     noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
@@ -84,7 +84,7 @@ def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ..
 
 
 def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
-    """Compute the zero sums of an opened vector under the planned noise of `members` clients; none without noise."""
+    """Compute sums of entries that only noise moves from 0, over the planned σ of `members`; none without noise."""
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
@@ -102,7 +102,7 @@ def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
 
 
 def cell_names(setup: RoundSetup) -> tuple[str, ...]:
-    """Return the names of the cells of a session's sum: "7", "7, slot 3", "dog, photo, slot 3"."""
+    """Name the classes, or their domains and slots, that a sum counts: "7", "7, slot 3", "dog, photo, slot 3"."""
     plan = setup.plan
     counted = (block.shape for block in setup.sum.layout.blocks if block.kind is Kind.COUNTS)
     shape = next(counted, (len(plan.classes),))
@@ -117,7 +117,7 @@ def cell_names(setup: RoundSetup) -> tuple[str, ...]:
 
 
 def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
-    """Make the session of a sum over these members; `opened` None: the sum is not at hand; `known` are more fields."""
+    """Make the session of a sum over `members` (clients), with `known` further fields; `opened` None: not at hand."""
     names = setup.context.names
     return Session(
         plan=setup.plan,
@@ -139,7 +139,7 @@ def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | Non
 
 
 def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
-    """Place one party's records in the cells of a session's sum; −1 stands for a record that is in no cell."""
+    """Assign each record of one party to a class or slot that the session's sum counts, −1 for one that is in none."""
     if session.round is None:
         return records
     classes = len(session.plan.classes)
@@ -149,6 +149,6 @@ def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
 
 
 def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
-    """Keep the records that are in a cell; `in_cells` becomes None where the cells are the classes."""
+    """Keep the records that the session's sum counts; `in_cells` becomes None if it counts whole classes."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

@@ -1,4 +1,4 @@
-"""Canaries in one run: planted into a simulated run, or by a member into its own data before a real run."""
+"""Canaries in one run: planted into a simulated run, or by a client into its own data before a real run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Planted:
 def plant(
     dataset: Dataset, settings: SimulationSettings, count: int, progress: Callable[[int, int], None] | None = None
 ) -> _Planted:
-    """Simulate the plan with `count` canaries, put into the clients' records by coins; the auditor knows all others.
+    """Simulate the plan with `count` canaries, each given to a client if a coin says so; the auditor knows the rest.
 
     The clients that stay take turns to hold a canary. Raises BadInput for more canaries than the plan has room for.
     """
@@ -73,7 +73,7 @@ def plant(
 
 
 def canaries_of(plan: Plan, path: Path) -> Canaries:
-    """Read the canaries of a file, on the plan's grid, and their coins. Raises BadInput for any other file."""
+    """Read a file's canaries, on the plan's grid, and their coins. Raises BadInput for an unusable file."""
     read = Pipeline.of_plan(plan).records(str(path))
     coins = read.columns.get(COINS)
     if coins is None or not set(coins.tolist()) <= {"0", "1", "False", "True"}:
@@ -85,7 +85,7 @@ def canaries_of(plan: Plan, path: Path) -> Canaries:
 
 
 def prepare(plan: Plan, data: str, count: int, spare: str | None, folder: Path) -> None:
-    """Write a file of canaries with their coins, and one of the member's data with those that the coins put in.
+    """Write a file of canaries with their coins, and one of the client's data with the canaries that the coins put in.
 
     Canaries are records of `spare`, which nobody has; without it, where a plan takes features as they are, they are
     made, in the directions in which the member's own records are shortest. Raises BadInput for data that the plan does

@@ -1,4 +1,4 @@
-"""Measure the noise that an audited session itself holds.
+"""Measure the noise in the sum of an audited session.
 
 With the records of all members the rest of the opened sum is its noise. Without them noise shows alone where exact sums
 are 0 (`methods.method.ZeroSums`).
@@ -47,7 +47,7 @@ MARGIN = 2.0
 
 
 def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> SessionNoise | None:
-    """Measure each session's noise; return that of the one with least, None without any. `knowledge`: the first's."""
+    """Return the least noise measured in any session, None without any; `knowledge` is about the first session."""
     found = [
         _noise_of(session, knowledge if place == 0 else None, knowledge, len(sessions))
         for place, session in enumerate(sessions)

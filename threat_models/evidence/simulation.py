@@ -1,4 +1,4 @@
-"""Sessions of a simulated plan, with everything that an auditor may look at, and the records behind them."""
+"""Simulated sessions of a plan, with everything that an auditor may look at, and the records behind them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PUBLIC = 4000
 
 @dataclass(frozen=True, eq=False)
 class Rehearsal:
-    """A simulated plan: the audited sum, the same sum without the last client, and who knows what.
+    """A simulated plan: the audited sum, the same sum without the last client, and the adversary's knowledge.
 
     `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise in
     the sums, as where each member's own training has it.
@@ -66,7 +66,7 @@ class Rehearsal:
 def rehearse(
     dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
-    """Run the plan once, through all its sums if they have noise. Raises SessionAborted below a threshold."""
+    """Simulate the plan once, with all its sums if they have noise. Raises SessionAborted if too few parties remain."""
     features = Features.of(dataset, settings, progress)
     federation = SimulatedFederation.of(features, settings)
     plan = federation.setup.plan
@@ -93,7 +93,7 @@ def rehearse(
 
 
 def main_session(federation: SimulatedFederation, watch: _NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
-    """Run a simulated plan and return its audited session: the last that sums counts of classes, or of their slots.
+    """Simulate a plan and return the session to audit: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
     after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
@@ -238,7 +238,7 @@ def records_of(
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
 ) -> AuditRecords:
-    """Return the chosen records on the plan's grid, with an encoder also prepared for it; too long ones are dropped."""
+    """Return the records at `rows` on the plan's grid, and prepared for an `encoder` if given; drop too long ones."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
@@ -249,7 +249,7 @@ def records_of(
 
 
 def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
-    """Return the backbone as a function of image tensors (n, c, h, w) with gradients; None if it is not exported."""
+    """Return the backbone as a differentiable function of image tensors (n, c, h, w); None if it is not exported."""
     program = features.backbone
     if not isinstance(program, FrozenNetwork) or features.expansion is not None or len(program.input_shape) != 3:
         return None
@@ -264,7 +264,7 @@ def with_gradients(features: FeatureMap) -> Callable[[Any], Any] | None:
 
 
 def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return images (n, h, w, c) uint8 of inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1]."""
+    """Convert inputs (n, h, w) or (n, h, w, c), uint8 or in [0, 1], to uint8 images (n, h, w, c)."""
     pixels = inputs if inputs.dtype == np.uint8 else np.rint(255 * np.clip(inputs, 0, 1)).astype(np.uint8)
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
@@ -274,7 +274,7 @@ SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
 
 
 def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.float64], Integers]] | None:
-    """Return a function from means to features (m, d) and classes (m,) of pictures; None without a diffusion model."""
+    """Make a function from means to generated pictures' features (m, d), classes (m,); None without diffusion model."""
     latents = features.backbone
     if not isinstance(latents, Latents) or features.expansion is not None:
         return None
@@ -300,19 +300,19 @@ ROUNDED = 1 / 12
 
 @dataclass(frozen=True, eq=False)
 class Watched(SimpleRound):
-    """A round that keeps the blocks that it contributed."""
+    """A round that behaves as its `inner` round does and records each contribution's blocks."""
 
     inner: Round
     made: list[Blocks] = field(default_factory=list, repr=False)
 
     def contribute(self, local: Local) -> Contribution:
-        """Contribute as the inner round does, and keep the blocks."""
+        """Return the inner round's contribution, and record its blocks."""
         found = self.inner.contribute(local)
         self.made.append(found.blocks)
         return found
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Finalize as the inner round does."""
+        """Return the result that the inner round makes of the opened sum."""
         return self.inner.finalize(opened)
 
 
@@ -428,7 +428,7 @@ def _diagonal(size: int) -> np.ndarray:
 
 
 def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.float64]:
-    """Return σ of one party's planned noise on each entry of a sum of this kind, (n,)."""
+    """Return the planned σ of one party's noise on each entry of a sum of the given kind, (n,)."""
     parts = []
     for block, noise in zip(sums[kind].blocks, _noises(plan, sums, kind), strict=True):
         sigmas = np.full(block.size, noise.sigma)
@@ -439,7 +439,7 @@ def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.floa
 
 
 def places_of(sums: Sequence[SumSpec], plan: Plan, kind: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield a name and mask (n,) for each place of a sum: a block, or the diagonal and the rest of a triangle."""
+    """Yield a name and mask (n,) for each part of a sum: a block, or a triangle's diagonal and its other entries."""
     ends = np.cumsum([0, *(block.size for block in sums[kind].blocks)])
     several = f" of the sums of kind {kind + 1}" if len(sums) > 1 else ""
     for start, block, noise in zip(ends, sums[kind].blocks, _noises(plan, sums, kind), strict=False):

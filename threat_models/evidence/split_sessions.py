@@ -1,4 +1,4 @@
-"""Encrypted sessions of two members, replayed as their key holder sees them, with the client's and the library's code.
+"""Encrypted two-client sessions, replayed as the key holder sees them, with the client's and the library SEAL's code.
 
 Two members are the hardest case for them: all others side with the key holder, and nothing else hides a part. It knows
 two ways of splitting the sum, and plays both through the code that made the ciphertexts, under a key that leaves no
@@ -32,21 +32,21 @@ MEMBERS = (1, 2)
 
 
 class Tape:
-    """A member's randomness, recorded so that an adversary with the member's seeds can replay it."""
+    """A client's randomness, recorded so that an adversary that knows the client's seeds can replay it."""
 
     def __init__(self) -> None:
         self._drawn: list[bytes] = []
         self._next = 0
 
     def bytes(self, count: int) -> bytes:
-        """Return the next bytes: recorded ones, or, at the end of the tape, new ones."""
+        """Return the next recorded bytes or, at the end of the tape, new ones, which are recorded too."""
         if self._next == len(self._drawn):
             self._drawn.append(OperatingSystem().bytes(count))
         self._next += 1
         return self._drawn[self._next - 1]
 
     def rewind(self) -> Tape:
-        """Return this tape, wound back to its beginning."""
+        """Rewind the tape to its beginning, and return it."""
         self._next = 0
         return self
 
@@ -61,7 +61,7 @@ class _HolderKey:
 
 @dataclass(frozen=True)
 class Scene:
-    """An encrypted session with the plan's parameters, two members that take part, and the key holder's own keys."""
+    """An encrypted session with the plan's parameters, two clients that take part, and the key holder's own keys."""
 
     context: EncryptedContext
     identity: SigningKey = field(repr=False)
@@ -92,7 +92,10 @@ class Scene:
         return cls(context, identity, AgreementKey.generate(source))
 
     def without_noise(self, secret: int) -> _HolderKey:
-        """Make the malicious key (−a·s, a), s = 0 or 1; dropping the special prime removes the noise that is left."""
+        """Make a malicious public key (−a·s, a) without noise, whose secret s is 0 or 1.
+
+        Dropping the special prime removes the noise that is left.
+        """
         parameters = self.context.parameters
         primes = (*parameters.primes, parameters.special)
         generator = np.random.default_rng(int.from_bytes(OperatingSystem().bytes(16), "big"))
@@ -103,7 +106,7 @@ class Scene:
         return _HolderKey(self._publish(pack(pair, parameters.entry_bytes)), secret * self._unit())
 
     def honest(self) -> _HolderKey:
-        """Make a key as the key holder does. Its secret is known because the ciphertext (0, Δ) decrypts to it."""
+        """Make a key as an honest key holder does, and learn its secret by decrypting the ciphertext (0, Δ)."""
         parameters = self.context.parameters
         key = bfv.generate(parameters)
         delta = np.zeros((1, 2, len(parameters.primes), parameters.degree), dtype=np.uint64)
@@ -121,7 +124,7 @@ class Scene:
 
 
 def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """Return the real client's upload of a vector, without the mask that the key holder can take off it."""
+    """Return the upload that the real client code makes of a vector, less the mask that the key holder can remove."""
     context, me = scene.context, LocalParty(member, scene.identity, tape)
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
@@ -132,7 +135,10 @@ def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector
 
 
 def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vector: Integers, tape: Tape) -> Polynomials:
-    """Return the library's encryption of x + mask modulo t; the mask can be known, no part of the ciphertext can."""
+    """Encrypt vector + mask, modulo the plaintext modulus t, as the library SEAL does.
+
+    The mask can be known, no part of the ciphertext can.
+    """
     parameters = scene.context.parameters
     words = np.frombuffer(tape.bytes(8 * parameters.degree), dtype="<u8")
     residues = (vector.view(np.uint64) + words) & np.uint64((1 << parameters.plain_bits) - 1)
@@ -146,13 +152,13 @@ def encrypt_as_library(scene: Scene, published: PublishedKey, member: int, vecto
 
 @dataclass(frozen=True)
 class SplitSessions:
-    """Makes encrypted sessions of two members with one plan's parameters, for attacks by the key holder."""
+    """Makes encrypted two-client sessions with one plan's parameters, for attacks by the key holder."""
 
     parameters: HeParameters
     security: int
 
     def series(self, encoding: Encoding, rounds: int) -> tuple[SplitSession, ...]:
-        """Make `rounds` sessions of the same two members under one honest and two malicious keys; one split for all."""
+        """Make `rounds` sessions of two clients with one split of the sum, under one honest and two malicious keys."""
         scene = Scene.of(self.parameters, self.security)
         keys = {
             "honest key": scene.honest(),
@@ -165,7 +171,7 @@ class SplitSessions:
 
 
 def phase(ciphertext: Polynomials, secret: Integers, prime: int) -> Polynomials:
-    """Compute c₀ + c₁·s modulo X^N + 1 and the prime, (N,), of c (2, N) and ternary s; exact, by limbs of 20 bits."""
+    """Compute exactly, by 20-bit limbs, the phase c₀ + c₁·s mod (X^N + 1, prime), (N,), for c (2, N) and ternary s."""
     degree = len(secret)
     twist = np.exp(1j * np.pi * np.arange(degree) / degree)
     spectrum = np.fft.fft(secret * twist)
@@ -204,6 +210,6 @@ def _session(
 
 
 def ciphertexts_of(setup: RoundSetup) -> SplitSessions | None:
-    """Return the maker of encrypted sessions with this session's parameters; None where nothing is encrypted."""
+    """Return an object that makes encrypted sessions with this session's parameters; None if nothing is encrypted."""
     context = setup.context
     return SplitSessions(context.parameters, context.security) if isinstance(context, EncryptedContext) else None

@@ -1,4 +1,4 @@
-"""Sessions as transcripts show them: verified first, then read, with nothing but what the transcript's party saw."""
+"""Sessions read from transcripts: verified first, and limited to what the transcript's party saw."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _provenance(proved: Verified) -> Provenance:
 
 
 def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
-    """Return one session for each plan and party: of several rounds the last with a sum of classes.
+    """Choose one session for each plan and party: of several rounds, the last with a sum of classes.
 
     Those before it are its `earlier` sums where they hold class sums, as `rehearse` has it; a census and what comes
     after are not attacked. Of plans without such a sum it is the last round, with all before it.
@@ -137,7 +137,7 @@ def of_plans(sessions: Sequence[Session]) -> tuple[Session, ...]:
 def known_of(
     session: Session, known: str | None, public: str | None, records: int | None = None, backbone: str | None = None
 ) -> Knowledge:
-    """Read files of known and public records: those that took part, and others, half of them to compare with.
+    """Read files of records that took part (`known`) and did not (`public`); half of the latter are for comparison.
 
     Those that are in no cell of the sum are left out: of `known`, one client's data, by that client's own rule.
     `records` is how many took part, where the public was told; `backbone` where the plan's is kept, by default as the
@@ -207,7 +207,7 @@ def _messages(setup: RoundSetup, frames: Sequence[Record]) -> tuple[Message, ...
 
 
 def input_of(role: str, source: str, records: int) -> Input:
-    """Return name, digest and number of records of a file, a folder or a bundled data set.
+    """Describe an input file, folder or bundled data set by name, SHA-256 and number of records.
 
     A path below the working folder is named from there, any other by its last two parts. A folder's digest is that of
     a line for each of its files, in order: digest, two spaces, path within (as `sha256sum` prints them).
@@ -236,7 +236,7 @@ UNSURE = f" (under noise, so that this is wrong once in {1 / LEVEL:,.0f} sums)"
 
 
 def find_doubts(session: Session, known: AuditRecords, others: AuditRecords) -> tuple[str, ...]:
-    """Find why `known` cannot all be in a session's sum, or why `others` may be in it; nothing where that is plausible.
+    """Return reasons why not all `known` records can be in a session's sum, or why `others` may be; empty if plausible.
 
     An exact sum shows at once where they cannot be: what the known records leave of it must be a sum of records, too,
     and what both leave must not be nothing. Under noise each bound is moved by what the noise exceeds once in a million

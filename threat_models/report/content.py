@@ -1,4 +1,4 @@
-"""The content of a report, before any format is written."""
+"""The content of an audit report, independent of its output formats."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ IDLE = ("has nothing to work on", "have nothing to work on")
 
 
 class SessionState(StrEnum):
-    """State of the session against one attack by one adversary, in the four words of the first page; best first.
+    """The session's state under one attack by one adversary, in the four words of the first page; best first.
 
     Less evidence never looks better: what nobody could tell stands below what is known and allowed.
     """
@@ -65,7 +65,7 @@ class SessionState(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The state's rank, from 0 for the best."""
+        """Position in the order of the states, from 0 for the best."""
         return list(SessionState).index(self)
 
 
@@ -79,7 +79,7 @@ CONTROL_STATES = {
 
 @dataclass(frozen=True)
 class AttackNote:
-    """One attack for people: its name, what it is after, and who published it.
+    """An attack's description for readers of a report: its name, what it is after, and who published it.
 
     `meaning` is what somebody knows for whom the attack works, `remedy` what keeps it from working.
     """
@@ -93,7 +93,7 @@ class AttackNote:
 
 @dataclass(frozen=True)
 class Cover:
-    """Subject, auditor and date of an audit, for a page that is passed on. Empty fields: a simulation, or unknown.
+    """Facts on a report's cover: subject, auditor and date. Fields are empty for a simulation, or if unknown.
 
     `plans` are SHA-256 digests, `sessions` their identifiers, `members` those in the sums, of `clients` in the roster;
     `date` is the audit's (a transcript has no times), as 2026-03-01.
@@ -111,7 +111,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Input:
-    """A file that an auditor brought: `role` is "known", "public" or "canaries", `sha256` "" for a bundled data set."""
+    """A file that the auditor supplied: `role` is "known", "public" or "canaries", `sha256` "" for bundled data."""
 
     role: str
     name: str
@@ -165,7 +165,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """Tests of the noise that parties really drew: `flaws` in words, and what `power` the tests had.
+    """Results of tests of the noise that parties drew: the `flaws` in words, and the `power` of the tests.
 
     `places` are (name, mean square over the planned one, entries); `sentence` says what was tested, and with which rate
     of false alarms.
@@ -179,7 +179,7 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class Promise:
-    """The (ε, δ) that the plan claims (ε infinite: none), with ε as the auditor recomputes and measures it.
+    """The (ε, δ) that the plan claims (ε infinite if it claims none), beside the auditor's recomputed and measured ε.
 
     `measured` is by re-releases, `one_run` by canaries in a single run, `drawn` the noise that was in the sums.
     `session_noise` is that of the audited session; None where the plan has no noise.
@@ -204,14 +204,14 @@ class Promise:
 
     @property
     def disproved(self) -> bool:
-        """Whether what was measured contradicts the claim."""
+        """Whether a measured lower bound of ε, or a test of the noise, contradicts the claimed ε."""
         bounds = [bound for bound in (self.measured, self.one_run) if bound is not None]
         return any(bound.disproves(self.claimed) for bound in bounds) or bool(self.drawn and self.drawn.flaws)
 
 
 @dataclass(frozen=True)
 class Examination:
-    """One adversary: what it saw, what it did not see, and what every attack that applies to it found."""
+    """Results for one adversary: what it saw, what it did not see, and what every attack that applies to it found."""
 
     adversary: Adversary
     sees: tuple[str, ...]
@@ -221,14 +221,14 @@ class Examination:
 
 @dataclass(frozen=True)
 class ProtectionLevel:
-    """Findings of the compared attacks at another level of protection; the gate does not judge them."""
+    """Findings of the same attacks under another protection, for comparison; the gate does not judge them."""
 
     name: str
     findings: tuple[Finding, ...]
 
 
 class GateOutcome(StrEnum):
-    """The outcome that the gate gives one line, or the whole report."""
+    """The gate's outcome for one thing that it judges (a line), or for the whole report."""
 
     PASS = "pass"  # noqa: S105 (no password)
     FAIL = "fail"
@@ -254,7 +254,7 @@ class GateLine:
 
 @dataclass(frozen=True)
 class WaiverInForce:
-    """A waiver that has not expired: how many lines it lets pass, and for how many it is `void`.
+    """A waiver that has not expired: how many of the gate's lines it lets pass, and for how many it is `void`.
 
     A void line shows less noise than claimed. `expires` is its last day, as 2026-03-01; `inconclusive` as in `Waiver`.
     """
@@ -278,7 +278,7 @@ class WaiverInForce:
 
 @dataclass(frozen=True)
 class GateResult:
-    """All lines of a gate, its file's SHA-256, the date that waivers were held against, and waivers in force then."""
+    """Result of a gate: a line for each thing judged, the gate file's SHA-256, and the waivers in force on a date."""
 
     lines: tuple[GateLine, ...]
     gate_sha256: str
@@ -287,7 +287,7 @@ class GateResult:
 
     @property
     def outcome(self) -> GateOutcome:
-        """The outcome of all lines: fail if any line fails, else inconclusive if any is."""
+        """The gate's outcome for the whole report: fail if any line fails, else inconclusive if any is."""
         return worst(self.lines)
 
     @property
@@ -298,13 +298,13 @@ class GateResult:
 
 
 def worst(lines: tuple[GateLine, ...]) -> GateOutcome:
-    """Return the worst outcome of some lines; pass without any."""
+    """Return the worst outcome of some of the gate's lines; pass without any."""
     found = {line.outcome for line in lines}
     return next((bad for bad in (GateOutcome.FAIL, GateOutcome.INCONCLUSIVE) if bad in found), GateOutcome.PASS)
 
 
 class Change(StrEnum):
-    """Kinds of changes since an earlier audit, the gravest first; what is no longer known never counts as better."""
+    """Kinds of change since an earlier audit, the worst first; what is no longer known never counts as better."""
 
     WORSE = "worse"
     LESS_KNOWN = "less is known"
@@ -315,7 +315,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Changed:
-    """One state that changed: the title, the adversary ("" for the sum itself), and both states in words."""
+    """One result that differs between two audits: its title, the adversary ("" for the sum itself), and both states."""
 
     change: Change
     title: str
@@ -326,7 +326,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Against:
-    """Changes since an earlier report of `date`, whose file has this name and SHA-256.
+    """Changes since an earlier report, given by its `date`, file name and SHA-256.
 
     `same` is how many things did not change; `notes` say what makes the two hard to compare.
     """
@@ -341,7 +341,7 @@ class Against:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A whole report. Raises BadInput for a finding whose attack has no note, or that is under another adversary.
+    """A complete audit report. Raises BadInput for a finding whose attack has no note, or of another adversary.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -373,16 +373,16 @@ class AuditReport:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings about the subject, without those of the compared levels."""
+        """All findings about the audited subject, without those under other protections for comparison."""
         return tuple(finding for one in self.examinations for finding in one.findings)
 
     @property
     def notes(self) -> tuple[AttackNote, ...]:
-        """The note of each attack, with its remedy adapted to the plan's ε."""
+        """Descriptions of the attacks, each with its remedy adapted to the plan's ε."""
         return tuple(replace(note, remedy=self.advise(note.remedy)) for note in self.attacks)
 
     def note(self, attack: str) -> AttackNote:
-        """Return the note of an attack, with its remedy adapted to the plan's ε."""
+        """Return the description of an attack, with its remedy adapted to the plan's ε."""
         return next(note for note in self.notes if note.name == attack)
 
     def advise(self, remedy: str) -> str:
@@ -390,12 +390,12 @@ class AuditReport:
         return remedy if math.isinf(self.promise.claimed) else remedy.replace("a finite epsilon", "a smaller epsilon")
 
     def lines_of(self, finding: Finding) -> tuple[GateLine, ...]:
-        """Return the gate's lines about a finding."""
+        """Return the lines in which the gate judges a finding."""
         key = finding.attack, finding.adversary
         return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
     def state_of(self, finding: Finding) -> SessionState | None:
-        """Return the session's state against a finding's attack; None for the control, or with nothing to work on.
+        """Return the session's state against a finding's attack; None for the unprotected control or if inapplicable.
 
         A success that no line of the gate lets pass, and one without a gate, is broken, whatever else was not told.
         """
@@ -413,7 +413,7 @@ class AuditReport:
         return SessionState.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else SessionState.WITHSTOOD
 
     def state_of_line(self, line: GateLine) -> SessionState:
-        """Return the session's state by a line about the sum itself; a sum without a finite ε is "allowed" at best."""
+        """Return the session's state by a gate line about the sum itself: "allowed" at best without a finite ε."""
         if line.outcome is not GateOutcome.PASS:
             return SessionState.BROKEN if line.outcome is GateOutcome.FAIL else SessionState.UNTOLD
         if line.is_untold:
@@ -423,24 +423,24 @@ class AuditReport:
 
     @property
     def session_lines(self) -> tuple[GateLine, ...]:
-        """The gate's lines without a finding: about the sum itself, and about what was not run."""
+        """The gate's lines that are not about a finding, but about the sum itself or about what was not run."""
         found = {(finding.attack, finding.adversary) for finding in self.findings}
         return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
 
     def counts(self, finding: Finding) -> bool:
-        """Return whether a finding counts for the report's state: one that could not tell only if the gate asks."""
+        """Return whether a finding counts for the report's state; an undecided one only if the gate requires it."""
         state, lines = self.state_of(finding), self.lines_of(finding)
         is_open = not lines or any(line.waiver or line.outcome is not GateOutcome.PASS for line in lines)
         return state is not None and (state is not SessionState.UNTOLD or is_open)
 
     @property
     def short_lines(self) -> tuple[GateLine, ...]:
-        """The gate's lines that show less noise than claimed."""
+        """The gate's lines that report less noise than the plan claims."""
         return tuple(line for line in self._lines if line.breaks_promise)
 
     @property
     def state(self) -> SessionState:
-        """The worst state of all that `counts`, and no better than the gate; UNTOLD where nothing was judged."""
+        """The worst state of all findings and gate lines that count, no better than the gate's; UNTOLD without any."""
         found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
         states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)
@@ -453,7 +453,7 @@ class AuditReport:
         return self.gate.lines if self.gate is not None else ()
 
     def headline(self) -> str:
-        """Count the attacks by state, in a sentence, the worst first; the control has a sentence of its own.
+        """Summarise in a sentence how many attacks are in each state, the worst first; the control has its own one.
 
         Where no finite ε is claimed this comes first: a gate that passes may let attacks on single records succeed.
         So does noise of the session that is too small, or not known.

@@ -1,4 +1,4 @@
-"""Rows of a report's first page: meaning and remedy of everything that is not withstood, the worst first."""
+"""Rows of a report's first page: the meaning and remedy of everything that was not withstood, the worst first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _PageRow:
 
 
 def verdict_in_words(report: AuditReport) -> str:
-    """Return the gate's verdict in words, and whether it passes by a waiver; without a gate, that none was applied."""
+    """Return the gate's verdict in words, and whether a waiver made it pass; without a gate, that none was applied."""
     if report.gate is None:
         return "no gate was applied"
     is_waived = report.gate.outcome is GateOutcome.PASS and any(each.waived for each in report.gate.waivers)
@@ -54,14 +54,14 @@ def verdict_in_words(report: AuditReport) -> str:
 
 
 def name_uncounted(report: AuditReport) -> str:
-    """Name the attacks that could not tell and that the gate does not require; "" where there are none."""
+    """Return a sentence that names undecided attacks that the gate does not require; "" if there are none."""
     untold = (each for each in report.findings if report.state_of(each) is SessionState.UNTOLD)
     titles = dict.fromkeys(report.note(each.attack).title for each in untold if not report.counts(each))
     return f"The gate does not require these, which could not tell: {'; '.join(titles)}." if titles else ""
 
 
 def rows_of(report: AuditReport) -> tuple[_PageRow, ...]:
-    """Return rows of all that is not withstood; alike ones are one row; what the gate does not require is last."""
+    """Return rows on all that was not withstood, equal ones merged; those that the gate does not require are last."""
     rows: dict[tuple[object, ...], _PageRow] = {}
     for row in (*_of_noise(report), *_of_session(report), *_of_findings(report)):
         key = row.state, row.meaning, row.remedy, row.titles if row.figures else ()

@@ -30,13 +30,13 @@ REFERENCES = ("baseline", "ceiling")
 
 
 def all_metrics() -> Mapping[str, tuple[Metric, ...]]:
-    """Return the metrics of each attack, of an auditor's own attacks too."""
+    """Return each attack's metrics by its name, with the attacks that an auditor added."""
     return {**{name: attack.metrics for name, attack in ATTACKS.items()}, **ACTIVE}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for one attack or any ("*"), by one adversary or any ("*"); of several that fit only the narrowest count.
+    """A gate's rule for one attack by one adversary ("*" for any); of several that fit, only the most specific apply.
 
     Without a `measure` the attack must not succeed. With one (an id, the part of ids before their dot, or * for all)
     its whole interval must lie on the right side of `at_most` or `at_least`: a number, "baseline" or "ceiling", moved
@@ -59,11 +59,11 @@ class Rule:
 
     @property
     def limit(self) -> float | str | None:
-        """The one of `at_most` and `at_least` that is given; None without a measure."""
+        """The rule's threshold, which is either `at_most` or `at_least`; None for a rule without a measure."""
         return self.at_least if self.at_most is None else self.at_most
 
     def judges(self, metric: Metric) -> bool:
-        """Return whether the rule's measure stands for a metric."""
+        """Return whether the rule's `measure` (an id, a part of one, or *) names this metric."""
         return covers(self.measure, metric)
 
     @property
@@ -86,7 +86,7 @@ LONGEST_WAIVER = timedelta(days=366)
 
 @dataclass(frozen=True)
 class Waiver:
-    """A waiver: it lets failures of one attack by one adversary pass, for a reason, up to and including a day.
+    """A waiver: it lets failures of one attack by one adversary pass, for a stated reason, up to and including a day.
 
     What is inconclusive it does not touch, of which nobody knows what it would let pass; one that is `inconclusive`
     touches nothing else: whoever writes it vouches for what could not be told, which no report then calls withstood.
@@ -133,7 +133,7 @@ class Gate:
 
     @classmethod
     def parse(cls, text: str, today: date | None = None) -> Gate:
-        """Read a gate from TOML, for an audit of `today` (UTC, unless given).
+        """Read a gate from TOML text, for an audit made on the date `today` (by default the current one in UTC).
 
         Raises BadInput for anything missing, of a wrong type, or unknown: keys, attacks, measures, threat models; and
         for waivers of what cannot be waived, or for longer than a year.
@@ -162,7 +162,7 @@ class Gate:
         )
 
     def rules_for(self, attack: str, adversary: str) -> tuple[Rule, ...]:
-        """Return the narrowest rules for an attack by an adversary; without any, the rule that it must not succeed."""
+        """Return the most specific rules for an attack by an adversary; without any, one that it must not succeed."""
         for name in ((attack, adversary), ("*", adversary), (attack, "*"), ("*", "*")):
             if found := tuple(rule for rule in self.rules if (rule.attack, rule.adversary) == name):
                 return found
@@ -170,7 +170,7 @@ class Gate:
 
 
 def metrics_of(attack: str) -> tuple[Metric, ...]:
-    """Return the metrics of an attack, or of any ("*"), each once."""
+    """Return the metrics of one attack, or of all attacks for "*", each once."""
     groups = all_metrics().values() if attack == "*" else [all_metrics()[attack]]
     return tuple(dict.fromkeys(metric for group in groups for metric in group))
 

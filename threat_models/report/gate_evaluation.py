@@ -24,7 +24,7 @@ UNWAIVABLE = "The waiver for this has no effect: less noise than promised cannot
 
 
 def judge(gate: Gate, report: AuditReport, today: date) -> GateResult:
-    """Judge everything in a report; waivers count up to and including their day.
+    """Judge everything in a report by a gate; waivers count up to and including their last day.
 
     An expired waiver is a line that fails. What was declared but not run is inconclusive, and so are an adversary of
     whom no attack tells anything and a report without any finding. No waiver lets less noise than promised pass.

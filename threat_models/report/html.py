@@ -175,7 +175,7 @@ COLOUR_TYPES = {1: 0, 3: 2}
 
 
 def png(image: NDArray[np.uint8]) -> bytes:
-    """Encode a grey (h, w) or (h, w, 1) or RGB (h, w, 3) uint8 image as PNG (W3C 2025, 5, 11). Raises BadInput."""
+    """Encode a grey (h, w) or (h, w, 1) or RGB (h, w, 3) uint8 image as PNG (W3C 2025, §5 and §11). Raises BadInput."""
     pixels = image[..., None] if image.ndim == 2 else image
     if image.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in COLOUR_TYPES or not image.size:
         raise BadInput(f"a picture of shape {image.shape} and type {image.dtype} is no 8-bit image")

@@ -23,12 +23,12 @@ SCHEMA = Path(__file__).parent / "audit.schema.json"
 
 
 def as_json(report: AuditReport) -> str:
-    """Write the report: pictures as size and digest, infinity as "inf", unsupported numbers as null, plain ASCII."""
+    """Return the report as ASCII JSON: pictures as size and digest, infinity as "inf", unsupported numbers as null."""
     return encode(as_content(report))
 
 
 def as_content(report: AuditReport) -> Content:
-    """Return the content of the JSON report as plain values."""
+    """Return the content of the JSON report as plain Python values."""
     subject = report.subject
     content = plain_fields(report.promise, "agrees", "disproved")
     if (noise := report.promise.session_noise) is not None:
@@ -91,7 +91,7 @@ def encode(content: Content) -> str:
 
 
 def measure_content(measure: Measure) -> Content:
-    """Return one measure: its metric's id, its object, label, unit, limits, method, and the value if nothing leaked."""
+    """Return a measure as plain values: metric id, measured object, label, unit, limits, method, value if no leak."""
     beside = {"id": measure.metric.id, "unit": measure.metric.unit, "good": good_of(measure)}
     return plain_fields(measure, "label", without=("metric", "has_interval")) | beside
 

@@ -28,7 +28,7 @@ UNTOLD = "untold"
 
 
 def as_sarif(report: AuditReport, version: str) -> str:
-    """Write the report as one SARIF run of the auditor in `version`.
+    """Return the report as one SARIF run of the audit tool in the given `version`.
 
     What could not be told is a failure of level "warning", as viewers pass over what fails nothing; its message begins
     with that. A finding is judged by its gate lines, without a gate by its verdict. An attack that succeeds where the

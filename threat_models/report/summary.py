@@ -1,4 +1,4 @@
-"""The report as lines for a terminal."""
+"""The audit report as plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTROL_WORDS = {
 
 
 def as_text(report: AuditReport) -> str:
-    """Write the verdict first, then what did not pass, each finding, and who signed, without control characters."""
+    """Return the report as text without control characters: verdict, what did not pass, findings, and who signed."""
     return "".join(f"{to_line(line)}\n" for line in _lines(report))
 
 
@@ -90,5 +90,5 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]
 
 
 def verdict_of(finding: Finding) -> str:
-    """Return the verdict in words of the control's attack, or of an attack with nothing to work on."""
+    """Return the verdict in words for a finding of the unprotected control, or of an attack that is not applicable."""
     return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

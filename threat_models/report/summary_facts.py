@@ -1,4 +1,4 @@
-"""The facts of a report beside its attacks: the subject, the claimed and measured ε, and the limits of the audit."""
+"""Facts of a report other than attack results: the subject, the claimed and measured ε, and the audit's limits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SIMULATED_LIMITS = (
 def subject_of(
     sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
-    """Make the report's subject; its number of records is the least that was opened, else the `known` one.
+    """Make the report's subject; its number of records is the least in any opened sum, else the `known` one.
 
     Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
     """
@@ -72,7 +72,7 @@ def subject_of(
 
 
 def cover_of(sessions: Sequence[Session], auditor: str, today: date) -> Cover:
-    """Collect the first page's facts of recorded sessions; of a simulation, the auditor and the date alone."""
+    """Collect the facts on the report's cover from recorded sessions; for a simulation, only auditor and date."""
     shown = [session for session in sessions if session.provenance is not None]
     plans = {session.plan.digest.hex(): session.plan for session in shown}
     return Cover(
@@ -111,7 +111,7 @@ OF_RERELEASES = (
 
 
 def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
-    """Recompute the plan's ε and measure it on re-releases with the plan's own noise.
+    """Recompute the plan's ε, and measure it on repeated releases with the plan's own noise.
 
     Of several sessions the result is a claim that does not hold, else the one with the largest ε.
     """
@@ -162,7 +162,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
 
 
 def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
-    """Add to a promise what a simulation showed of its parties' noise, and ε by the longest parts found."""
+    """Add tests of simulated parties' noise to the plan's privacy promise, and ε by the longest contributions found."""
     if drawn is None or opinion is None:
         return promise
     found = "not as planned" if drawn.flaws else "as planned"
@@ -177,9 +177,10 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
 
 
 def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequence[Session]) -> Promise:
-    """Add to a promise the session's own noise, and which recorded sums are all multiples of a multiplier.
+    """Add the session's own noise to the plan's privacy promise, and which recorded sums lack the planned noise.
 
-    Where the session's noise is not known, the power of the measurement is dropped.
+    A block of a sum lacks noise if its entries are all multiples of its multiplier. Where the session's noise is not
+    known, the power of the measurement is dropped.
     """
     if flaws := tuple(flaw for session in recorded for flaw in session.flaws):
         drawn = DrawnNoise("Opened sums lack the noise that the plan has.", "", (), flaws)
@@ -190,7 +191,7 @@ def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequenc
 
 
 def limits_of(subject: Subject, refusals: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the audit's limits in words; `refusals`: why first policies refuse a simulated plan, else None."""
+    """Return the audit's limits in words; `refusals` say why initial policies refuse a simulated plan, else None."""
     found = []
     if unread := ", ".join(subject.unread):
         found.append(f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks.")

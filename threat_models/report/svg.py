@@ -22,7 +22,7 @@ MARKED = 12
 
 
 def curve_svg(curve: Curve) -> Markup:
-    """Draw a curve, limits as bands, legend below; ceilings dashed black, chance dotted grey. Log axes omit 0."""
+    """Draw a curve with bands for limits, legend below; ceilings dashed black, chance dotted grey. Log axes omit 0."""
     height = HEIGHT + LEGEND * len(curve.series)
     svg = _element("svg", viewBox=f"0 0 {WIDTH} {height}", width=WIDTH, height=height, role="img")
     SubElement(svg, "title").text = to_line(curve.title)
@@ -135,7 +135,7 @@ MOST_TICKS = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis for values from `low` to `high`, drawn from `start` over `length` pixels (negative: upwards)."""
+    """A plot's axis for values from `low` to `high`, drawn from `start` over `length` pixels (negative: upwards)."""
 
     low: float
     high: float
@@ -145,7 +145,7 @@ class Axis:
 
     @classmethod
     def over(cls, values: Iterable[float], logarithmic: bool, start: float, length: float) -> Axis:
-        """Make the axis for these values: from 0 to 1 for shares, whole decades on a logarithmic one."""
+        """Make the axis that fits these values: from 0 to 1 for shares, whole decades on a logarithmic axis."""
         found = [value for value in values if math.isfinite(value) and (value > 0 or not logarithmic)]
         low, high = min(found, default=0.1), max(found, default=1.0)
         if logarithmic:
@@ -158,7 +158,7 @@ class Axis:
         return cls(low, high if high > low else low + step, False, start, length)
 
     def place(self, value: float) -> float | None:
-        """Return a value's pixel, held to the ends of the axis; None for NaN, and for ≤ 0 on a logarithmic axis."""
+        """Return a value's pixel position, clamped to the axis; None for NaN, and for ≤ 0 on a logarithmic axis."""
         if math.isnan(value) or (self.logarithmic and value <= 0):
             return None
         held = min(max(value, self.low), self.high)
@@ -168,7 +168,7 @@ class Axis:
         return round(self.start + share * self.length, 2)
 
     def ticks(self) -> list[float]:
-        """Return at most about MOST_TICKS round values; powers of ten on a logarithmic axis."""
+        """Return the values to mark on the axis: about MOST_TICKS round ones at most, powers of ten if logarithmic."""
         if self.logarithmic:
             first, last = round(math.log10(self.low)), round(math.log10(self.high))
             every = math.ceil((last - first) / MOST_TICKS)

@@ -1,4 +1,4 @@
-"""Make text that came from data safe to show, and write measures for people."""
+"""Make text that came from data safe to show, and format measures for people to read."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def is_bounded(measure: Measure) -> bool:
 
 
 def good_of(measure: Measure) -> str:
-    """Write the value that a measure would have if nothing leaked; "" where that is not known."""
+    """Return, as text, the value that a measure would have if nothing leaked; "" where that is not known."""
     unit = measure.metric.unit
     beside = {"baseline": measure.baseline, "ceiling": measure.ceiling}
     known = {name: format_quantity(value, unit) for name, value in beside.items() if value is not None}
@@ -71,7 +71,7 @@ def good_of(measure: Measure) -> str:
 
 
 def summarise(finding: Finding) -> str:
-    """Write the measure that says most: label, value with interval, value without a leak, what ε allows; or ""."""
+    """Return a finding's main measure as text: label, value, interval, value without a leak, and bound by ε; or ""."""
     measure = finding.leading
     if measure is None:
         return ""

@@ -1,4 +1,4 @@
-"""Model updates as integers, opened integer sums as real vectors, and the public state that a sum moves."""
+"""Model updates encoded as integers, opened sums decoded, and the server's update rules for the public model state."""
 
 from secagg.encoding.updates.encoding import UpdateEncoding, integers_of_records, sum_of_records
 from secagg.encoding.updates.steps import ServerStep, State

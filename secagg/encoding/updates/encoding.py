@@ -1,4 +1,4 @@
-"""A member's model update as integers whose length is checked, and the opened sum of such integers as an update.
+"""Encoding of a client's model update as integers of bounded length, and decoding of their opened sum.
 
 Also the other way to integers: gradients of single records, each made integers by itself and added exactly. Random
 rounding would not do there: it bounds the length of what was rounded, not how far one record moves a rounded sum.
@@ -48,7 +48,7 @@ LEAST_EXPONENT = -1000
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """The `integers` (padded,) of one update; the other fields tell of the data and stay with the member.
+    """One encoded update: the `integers` (padded,) to sum, and two facts about the data that stay with the client.
 
     `shortened`: the update was longer than the clip, or not finite (all zeros). `clipped_entries`: entries after
     rotation that were larger than the plan allows.
@@ -61,7 +61,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class UpdateEncoding:
-    """The encoding of updates of `size` entries as integers; all of it is public and follows from the plan.
+    """The public parameters that encode updates of `size` entries as integers; all of them follow from the plan.
 
     An update is clipped to L2 length `clip` S (its own units), which is `levels` grid units (1 to 2²⁶), rotated under
     `seed`, clipped to ±`entry` in each entry (1 to `levels`) and rounded at random. So Σz² ≤ `squared_bound` and
@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """Return an `entry` that clips nothing of any update with probability ≥ 1 − 2⁻³⁰ over the seed.
+        """Return a limit `entry` that clips no entry of an update with probability ≥ 1 − 2⁻³⁰ over the random seed.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
@@ -95,22 +95,22 @@ class UpdateEncoding:
 
     @property
     def padded(self) -> int:
-        """Number of integers of an update."""
+        """Number of integers of one encoded update, padding included."""
         return self._rotation.padded
 
     @cached_property
     def squared_bound(self) -> int:
-        """The bound Δ² of Σz² of one encoded update, in squared grid units."""
+        """Bound Δ² on the squared L2 norm Σz² of one encoded update, in squared grid units."""
         return longest(self.levels, self.padded)
 
     @property
     def length(self) -> float:
-        """The bound Δ in grid units, rounded up: zeros in place of an update move the sum by at most this."""
+        """L2 norm bound Δ of an encoded update in grid units, rounded up; zeroing an update moves the sum by ≤ Δ."""
         root = math.isqrt(self.squared_bound)
         return float(root if root**2 == self.squared_bound else math.nextafter(math.sqrt(self.squared_bound), math.inf))
 
     def encode(self, update: Floats, randomness: RandomSource) -> Encoded:
-        """Return the integers of a float64 update (size,). An update with NaN or infinite entries becomes zeros.
+        """Encode a float64 update (size,) as integers. One with NaN or infinite entries becomes zeros.
 
         Nothing that the update holds raises: an absence would tell of the data. Raises BadInput for another shape or
         type, which are public.
@@ -125,7 +125,7 @@ class UpdateEncoding:
         return Encoded(integers, bool(shortened[0]), clipped)
 
     def decode(self, total: Integers) -> Floats:
-        """Return the sum of updates (size,) from an opened int64 sum (padded,); the same bits on every machine.
+        """Decode an opened int64 sum (padded,) to the sum of updates (size,); the same bits on every machine.
 
         Un-rotated exactly, then times clip/levels. Raises BadInput for another shape or type, CapacityExceeded for
         entries that are too large (`Rotation.undo`).
@@ -138,7 +138,7 @@ class UpdateEncoding:
 
 
 def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """Return each record's float64 gradient, a row of (n, size), as int64 by a rule that reads this record alone.
+    """Clip and round each record's float64 gradient, a row of (n, size), to int64, independently of other records.
 
     Clipped to L2 length `clip`, which is `levels` grid units (1 to 2²⁶), and truncated toward zero; Σz² ≤ levels² is
     compared exactly. Zeros stand for a row with NaN or infinite entries, and for one that errors of float64 would leave
@@ -149,7 +149,7 @@ def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers
 
 
 def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """Return the exact sum int64 (size,) of `integers_of_records`, chunk by chunk: little memory beside the gradients.
+    """Add up the records' gradients, made integers by `integers_of_records`, exactly to int64 (size,), in small chunks.
 
     One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels < 2⁶³ for any n that
     fits into memory.
@@ -208,12 +208,13 @@ _ROOT_SCALE = 1 << 32
 
 
 def longest(length: float, size: int) -> int:
-    """Return Δ², the largest Σz² of a rounded vector: `length` c ≥ 0 in grid units, `size` d ≥ 1 counts the padding.
+    """Return a bound Δ² on Σz² for the rounding z of a vector of L2 norm `length` ≥ 0 grid units, `size` ≥ 1 entries.
 
-    Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding keeps the first; the second, c² + d/4 +
-    √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2). Computed with rationals, √d rounded up by at
-    most 2⁻³²: the same on every machine, and at least c², so that truncation always fits. The bound is safe however it
-    is rounded, for it is what a rounded vector is compared with. Raises CapacityExceeded for Δ² ≥ 2⁵³.
+    c = `length` and d = `size`, which counts the padding. Δ² = ⌊min((c + √d)², c² + d/4 + c + √d/2)⌋: every rounding
+    keeps the first; the second, c² + d/4 + √(2 ln(1/β))·(c + √d/2), is exceeded with probability ≤ β = e^(−1/2).
+    Computed with rationals, √d rounded up by at most 2⁻³²: the same on every machine, and at least c², so that
+    truncation always fits. The bound is safe however it is rounded, for it is what a rounded vector is compared with.
+    Raises CapacityExceeded for Δ² ≥ 2⁵³.
     """
     if not (math.isfinite(length) and length >= 0 and size >= 1):
         raise BadInput(f"nothing is rounded with length {length} and {size} entries")
@@ -226,7 +227,7 @@ def longest(length: float, size: int) -> int:
 
 
 def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource) -> Integers:
-    """Round each entry to a neighbouring integer z with E z = x, drawn anew until Σz² ≤ `squared_bound` < 2⁵³.
+    """Round a vector x at random to neighbouring integers z, E z = x; redraw until Σz² ≤ `squared_bound` < 2⁵³.
 
     After 20 failures toward zero. Never raises for what the vector holds: one that is too long even then, or not
     finite, becomes zeros. The draw is exactly unbiased; the condition, which is what bounds the length, leaves a bias
@@ -245,7 +246,7 @@ def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource)
 
 
 def truncate(vector: Floats) -> Integers:
-    """Round each entry, |x| < 2⁶³, toward zero: no vector becomes longer."""
+    """Round each entry, |x| < 2⁶³, toward zero, which makes no vector longer."""
     return np.trunc(vector).astype(np.int64)
 
 
@@ -299,7 +300,7 @@ SEED_BYTES = 32
 
 
 def blocks_of(size: int) -> tuple[int, ...]:
-    """Return the blocks of a vector of `size` ≥ 1 entries: powers of two, at most 2¹⁶ each, the largest first.
+    """Return the block sizes of a rotation of `size` ≥ 1 entries: powers of two, at most 2¹⁶ each, the largest first.
 
     The size is rounded up to a multiple of s, the largest power of two ≤ size/50, but at least 64 and at most 2¹⁶
     (below 64 entries: the next power of two). As many blocks of 2¹⁶ as fit are followed by the binary digits of the
@@ -317,7 +318,7 @@ def blocks_of(size: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Rotation:
-    """The rotation of `size` entries under a public `seed` of 32 bytes; equal arguments, equal rotation.
+    """The randomised Hadamard rotation of `size` entries that a public `seed` of 32 bytes determines.
 
     Signs are bits of SHAKE-256 of the labelled seed, lowest bit of a byte first: 1 stands for −1.
     """
@@ -332,12 +333,12 @@ class Rotation:
 
     @cached_property
     def blocks(self) -> tuple[int, ...]:
-        """The sizes of the blocks, in order (`blocks_of`)."""
+        """Sizes of the blocks that are rotated separately, in order (`blocks_of`)."""
         return blocks_of(self.size)
 
     @cached_property
     def padded(self) -> int:
-        """Number of rotated entries: `size` and the zeros after it that fill the last block."""
+        """Number of entries after the rotation: `size`, and the zeros that pad the last block."""
         return sum(self.blocks)
 
     @cached_property
@@ -348,7 +349,7 @@ class Rotation:
         return 1 - 2 * bits.view(np.int8)
 
     def apply(self, vector: Floats) -> Floats:
-        """Rotate a float64 vector (size,) to (padded,); its length stays but for rounding."""
+        """Rotate a float64 vector (size,) to (padded,); its L2 norm stays the same but for rounding."""
         if vector.dtype != np.float64 or vector.shape != (self.size,):
             raise BadInput(f"the rotation takes {self.size} float64 entries, got {vector.dtype} of {vector.shape}")
         rotated = np.empty(self.padded)
@@ -360,11 +361,12 @@ class Rotation:
         return rotated
 
     def undo(self, total: Integers) -> Floats:
-        """Turn int64 (padded,) back to float64 (size,): the exact integer transform, signs, one division by √m.
+        """Rotate an int64 vector (padded,) back to float64 (size,).
 
-        The same bits on every machine: all partial sums are integers of absolute value ≤ m·max|total|, which int64
-        holds below 2⁶³; after it come a rounding to float64 and a correctly rounded division by a correctly rounded
-        √m. Raises CapacityExceeded when a block's m·max|total| is 2⁶³ or more.
+        The exact integer transform, signs, one division by √m. The same bits on every machine: all partial sums are
+        integers of absolute value ≤ m·max|total|, which int64 holds below 2⁶³; after it come a rounding to float64 and
+        a correctly rounded division by a correctly rounded √m. Raises CapacityExceeded when a block's m·max|total| is
+        2⁶³ or more.
         """
         if total.dtype != np.int64 or total.shape != (self.padded,):
             raise BadInput(f"the rotation undoes {self.padded} int64 entries, got {total.dtype} of {total.shape}")

@@ -1,4 +1,4 @@
-"""The public state that updates of rounds move, and the server's steps: public arithmetic, the same bits everywhere.
+"""The public model state, and the server's rules that update it by public arithmetic, bit for bit reproducible.
 
 Steps are written with + − × ÷ √ of float64 alone, one operation at a time, each of which IEEE 754 rounds correctly.
 """
@@ -29,7 +29,7 @@ MOST_STEPS = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """The public state after `step` rounds: `groups` of tensors that updates move, and a server's `moments`.
+    """The public model state after `step` rounds: tensors that updates change (`groups`), and optimiser `moments`.
 
     All finite float64, copied, read-only and by sorted names. Moments have as many entries as all groups together,
     (size,). Raises BadInput for other types, shapes, values or steps outside 0 … 2³² − 1.
@@ -49,16 +49,16 @@ class State:
 
     @property
     def size(self) -> int:
-        """Number of entries of all groups."""
+        """Total number of entries of the tensors in `groups`."""
         return sum(tensor.size for tensor in self.groups.values())
 
     @property
     def flat(self) -> Floats:
-        """The groups in one row (size,), by sorted names, each row by row."""
+        """All tensors of `groups` as one vector (size,), by sorted names, each row by row."""
         return np.concatenate([np.empty(0), *(tensor.reshape(-1) for tensor in self.groups.values())])
 
     def with_flat(self, flat: Floats) -> State:
-        """Return the state with the entries of its groups replaced by float64 (size,); moments and step stay."""
+        """Return the state with the entries of `groups` replaced by a float64 vector (size,); moments and step stay."""
         _check_vector("the flat state", flat, self.size)
         groups: dict[str, Floats] = {}
         start = 0
@@ -80,7 +80,7 @@ class State:
         return digest("state", *parts)
 
     def to_bytes(self) -> bytes:
-        """Return a safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
+        """Return the state as a safetensors file: `group.NAME` and `moment.NAME`, and the step in its metadata."""
         from safetensors.numpy import save
 
         groups = {GROUP + name: tensor for name, tensor in self.groups.items()}
@@ -89,7 +89,7 @@ class State:
 
     @classmethod
     def from_bytes(cls, content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> State:
-        """Read what `to_bytes` wrote of a state whose groups have these names and shapes; raises BadInput else.
+        """Read a state from a `to_bytes` file. Raises BadInput unless its groups have these names and shapes.
 
         Any moments of the right size are read; a server's step refuses those that are not its own.
         """
@@ -117,14 +117,14 @@ class State:
 
 
 class ServerStep(Protocol):
-    """A rule that moves a state along the mean of the members' updates."""
+    """A server's rule for changing the public model state by the mean of the clients' updates."""
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """The names of the moments of every state that this rule has moved."""
+        """Names of the optimiser moments, such as a velocity, that this rule keeps in the state."""
 
     def apply(self, state: State, mean_update: Floats) -> State:
-        """Return the next state, for a mean update float64 (size,) = mean of (member's groups − state's groups).
+        """Return the next state, from the float64 mean (size,) over clients of (client's tensors − state's tensors).
 
         A state without moments begins them. Raises BadInput for another shape or type, NaN or infinite entries (also in
         what comes out), or moments that are not this rule's.
@@ -133,7 +133,7 @@ class ServerStep(Protocol):
 
 @dataclass(frozen=True)
 class Average(ServerStep):
-    """Federated averaging, for rate 1: x ← x + rate·Δ (McMahan et al. 2017)."""
+    """Federated averaging, for rate 1 (McMahan et al. 2017): x ← x + rate·Δ, with the mean update Δ."""
 
     moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0
@@ -149,7 +149,7 @@ class Average(ServerStep):
 
 @dataclass(frozen=True)
 class Momentum(ServerStep):
-    """Server momentum: m ← β·m + Δ from m = 0, x ← x + rate·m (Hsu, Qi & Brown 2019)."""
+    """Server momentum (Hsu, Qi & Brown 2019): m ← β·m + Δ from m = 0, x ← x + rate·m, with the mean update Δ."""
 
     moments: ClassVar[tuple[str, ...]] = ("velocity",)
     rate: float = 1.0
@@ -168,7 +168,7 @@ class Momentum(ServerStep):
 
 @dataclass(frozen=True)
 class Adam(ServerStep):
-    """FedAdam, Algorithm 2 of Reddi et al. 2021, "Adaptive Federated Optimization"; no correction of the bias.
+    """FedAdam without bias correction: Algorithm 2 of Reddi et al. 2021, "Adaptive Federated Optimization".
 
     m ← β₁·m + (1 − β₁)·Δ from m = 0, v ← β₂·v + (1 − β₂)·Δ² from v = τ², x ← x + rate·m/(√v + τ).
     """

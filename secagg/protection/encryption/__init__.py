@@ -1,4 +1,4 @@
-"""The encrypted protocol: clients encrypt and mask once, the server adds ciphertexts, a key holder opens the sum once.
+"""The encrypted protection: clients encrypt and mask vectors, the server adds them, a key holder decrypts the sum.
 
 The masks protect against a malicious server or client, the encryption protects what is stored and sent on top: a
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.

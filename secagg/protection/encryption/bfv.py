@@ -28,7 +28,7 @@ _PAIR = 2
 
 
 class NoisyCiphertext(SecaggError):
-    """A refusal to decrypt a ciphertext with more noise than a sum of honest ciphertexts can have."""
+    """Raised instead of decrypting a ciphertext with more noise than a sum of honest ciphertexts can have."""
 
     exit_code = ExitCode.ABORTED
 
@@ -42,12 +42,12 @@ class _BfvKey:
 
 
 def check_machine() -> None:
-    """Raise BadInput, with what to install, where BFV is missing, so that no session fails in the middle."""
+    """Raise BadInput, with a remedy, on a machine that cannot run BFV, so that no session fails in the middle."""
     _seal()
 
 
 def generate(parameters: HeParameters) -> _BfvKey:
-    """Return a fresh key pair from the operating system's randomness."""
+    """Return a fresh BFV key pair, made with the operating system's randomness."""
     seal, context = _seal(), _context(parameters)
     generator = seal.KeyGenerator(context)
     public = seal.PublicKey()
@@ -61,14 +61,14 @@ def generate(parameters: HeParameters) -> _BfvKey:
 
 
 def check_public_key(parameters: HeParameters, public: bytes) -> Polynomials:
-    """Return the polynomials of a packed public key. Raises MalformedMessage unless they are two and reduced."""
+    """Unpack a public key's polynomials. Raises MalformedMessage unless they are two with reduced coefficients."""
     return unpack(public, 1, _all_primes(parameters), parameters.degree, parameters.entry_bytes)
 
 
 def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polynomials:
-    """Return fresh encryptions of zero, as coefficients; adding Δ·x to a first polynomial makes an encryption of x.
+    """Return `number` fresh encryptions of zero, as coefficients, to which the caller adds scaled plaintexts.
 
-    Raises MalformedMessage for a public key that is none.
+    Adding Δ·x to the first polynomial makes an encryption of x. Raises MalformedMessage for a public key that is none.
     """
     seal, context = _seal(), _context(parameters)
     key, ciphertext = seal.PublicKey(), seal.Ciphertext()
@@ -84,7 +84,7 @@ def encrypt_zero(parameters: HeParameters, public: bytes, number: int) -> Polyno
 
 
 def decrypt(parameters: HeParameters, secret: bytes, ciphertexts: Polynomials) -> Polynomials:
-    """Return the plaintexts of checked ciphertexts, one after the other: uint64 below t.
+    """Decrypt checked ciphertexts into one array of uint64 coefficients, in order, below the plaintext modulus t.
 
     Raises NoisyCiphertext, before anything is decrypted, when one has less noise budget left than every sum of honest
     ciphertexts has.

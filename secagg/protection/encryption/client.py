@@ -1,4 +1,4 @@
-"""The client of the encrypted protocol: AwaitingKey → EncryptionReady → CiphertextUploaded. It sends one message.
+"""States of a client that sends one encrypted message: AwaitingKey → EncryptionReady → CiphertextUploaded.
 
 x → Enc(0) + Δ·x + mask, the mask uniform modulo q with its seed sealed to the key holder: without the seed even the
 secret key opens nothing but uniform noise.
@@ -43,12 +43,12 @@ from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """Wait for the published key, before which a client has nothing to send."""
+    """Return the client's first state, which waits for the key holder's public key before it sends anything."""
     return Transition(AwaitingKey())
 
 
 def check_key(context: EncryptedContext, key: PublishedKey) -> None:
-    """Check the signature and the content of a published key, as every party does.
+    """Check the key holder's signature on its public keys, and that the keys are valid, as every party does.
 
     Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
     """
@@ -66,24 +66,24 @@ def check_key(context: EncryptedContext, key: PublishedKey) -> None:
 
 @dataclass(frozen=True)
 class AwaitingKey:
-    """The client's state before it sends anything: the published key is awaited."""
+    """The client's first state, in which it waits for the key holder's public key before it sends anything."""
 
     awaits: ClassVar[type] = PublishedKey
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: PublishedKey) -> Transition:
-        """Check the published key. Raises ProtocolViolation."""
+        """Check the key holder's public key. Raises ProtocolViolation."""
         check_key(EncryptedContext.of(context), incoming)
         return Transition(EncryptionReady(incoming))
 
 
 @dataclass(frozen=True)
 class EncryptionReady:
-    """The client's state with all that encryption needs; the vector itself is never part of a state."""
+    """The client's state with the key holder's public key, ready to encrypt its vector, which no state ever holds."""
 
     published: PublishedKey
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Encrypt, mask, seal the mask's seed and sign it all; the next state holds no secret.
+        """Encrypt and mask the vector, seal the mask's seed to the key holder, sign all; the next state has no secret.
 
         Raises CapacityExceeded for an entry outside the plan's capacity.
         """
@@ -119,13 +119,13 @@ class EncryptionReady:
 @message("CiphertextUploaded")
 @dataclass(frozen=True)
 class CiphertextUploaded:
-    """The client's state after the upload of ciphertexts: the outcome is awaited."""
+    """The client's state after uploading its ciphertexts, while it waits for the server's outcome message."""
 
     awaits: ClassVar[type] = Outcome
     digest: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that this client and enough others are among those summed. Raises ProtocolViolation."""
+        """Check that the sum includes this client and enough others. Raises ProtocolViolation."""
         context = EncryptedContext.of(context)
         if me.member not in incoming.members or len(incoming.members) < context.fewest:
             raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out or too many others")

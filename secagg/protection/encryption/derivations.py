@@ -1,4 +1,4 @@
-"""Hashes, signatures and keys of the encrypted protocol: mask keys, bindings, declarations.
+"""Functions of the encrypted protection that hash, sign, check signatures and derive keys.
 
 One function for each labelled string.
 """
@@ -30,7 +30,7 @@ from secagg.wire import encode
 
 @dataclass(frozen=True)
 class EncryptedContext(SessionContext):
-    """The public facts of an encrypted session, whose `helpers` are the key holder alone.
+    """The public facts of an encrypted session; its `helpers` are the key holder alone.
 
     Raises BadInput without exactly one key holder and for a sum too long to be shown to it, CapacityExceeded for one
     that no ciphertext has room for.
@@ -61,12 +61,12 @@ class EncryptedContext(SessionContext):
 
     @property
     def holder_name(self) -> str:
-        """The name of the key holder as a culprit."""
+        """The key holder's name, for error messages that blame it."""
         return self.names.get(self.holder_index, "key holder")
 
     @cached_property
     def parameters(self) -> HeParameters:
-        """The plan's BFV parameters. Raises CapacityExceeded, or BadInput for a security level that has none."""
+        """The plan's BFV parameters. Raises CapacityExceeded, or BadInput if none reach the plan's security level."""
         needed = self.largest.bit_length() + 1
         if needed > self.ring.bits:
             raise CapacityExceeded("the ring of the sum (bits)", needed, self.ring.bits)
@@ -74,47 +74,47 @@ class EncryptedContext(SessionContext):
 
     @property
     def ciphertexts(self) -> int:
-        """The number of ciphertexts that hold one vector, or the sum."""
+        """The number of ciphertexts that one vector takes, which is the same for the sum."""
         return self.parameters.ciphertexts(self.length)
 
     @property
     def sum_bytes(self) -> int:
-        """Size of the packed sum of ciphertexts."""
+        """Size in bytes of the sum's packed ciphertexts."""
         return self.parameters.packed_bytes(self.length)
 
     @property
     def upload_bytes(self) -> int:
-        """Size of what a client uploads: its packed ciphertexts, as long as their sum, and the blind."""
+        """Size in bytes of an upload: ciphertexts as long as the sum's, and random bytes that blind the digest."""
         return self.sum_bytes + BLIND_BYTES
 
     def summed(self, packed: bytes) -> Polynomials:
-        """Return the ciphertexts of a packed sum. Raises MalformedMessage for other bytes."""
+        """Unpack the ciphertexts of the sum. Raises MalformedMessage for bytes that are not such ciphertexts."""
         parameters = self.parameters
         return unpack(packed, self.ciphertexts, parameters.primes, parameters.degree, parameters.entry_bytes)
 
     def uploaded(self, vector: bytes) -> Polynomials:
-        """Return the ciphertexts at the front of an upload. Raises MalformedMessage for other bytes."""
+        """Unpack the ciphertexts at the front of an upload. Raises MalformedMessage for bytes that hold none."""
         return self.summed(vector[:-BLIND_BYTES])
 
     def holds(self, integers: Integers) -> bool:
-        """Return whether every entry lies within the plan's capacity."""
+        """Return whether no entry's absolute value exceeds the largest that the plan allows in the sum."""
         return -self.largest <= int(integers.min()) and int(integers.max()) <= self.largest
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients whose sum is opened. Raises BadInput for a plan with fewer clients."""
+        """The smallest number of clients whose sum may be opened. Raises BadInput for a plan with fewer clients."""
         return fewest(self)
 
     @cached_property
     def binding(self) -> bytes:
-        """The digest of plan, session, roster and parameters that is inside every signature and key."""
+        """The digest of round, session, roster and BFV parameters that every signature and key is bound to."""
         return digest("encrypted context", self.round_digest, self.session_id, self.roster, self.parameters.digest())
 
 
 def fewest(context: SessionContext) -> int:
-    """Return the smallest number of clients whose sum is opened: all but the tolerated dropouts, two of them honest.
+    """Return the smallest number of clients whose sum may be opened: at least all but the tolerated drop-outs.
 
-    Raises BadInput when there are not that many clients.
+    It is at least the plan's minimum and two more than the colluders. Raises BadInput when there are fewer clients.
     """
     clients = len(context.identities)
     needed = max(context.min_clients_in_sum, context.colluders + 2, clients - context.dropouts)
@@ -127,7 +127,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """Return the conditions that hold, in words."""
+    """Return a text for people: the conditions under which vectors stay secret and the sum can be opened."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n}, and at least 2 more than c = {c}"
     lines = [
@@ -140,7 +140,7 @@ def explain(context: SessionContext) -> str:
 
 
 def message_digest(value: PublishedKey | EncryptedUpload | Declaration) -> bytes:
-    """Return SHA-256 of the canonical message."""
+    """Return the SHA-256 of a message's canonical encoding."""
     return hashlib.sha256(encode(value)).digest()
 
 
@@ -149,12 +149,12 @@ def _key_parts(context: EncryptedContext, key: PublishedKey) -> tuple[bytes, ...
 
 
 def sign_key(context: EncryptedContext, identity: SigningKey, key: PublishedKey) -> PublishedKey:
-    """Return the key with the key holder's signature in place of whatever stood there."""
+    """Return the published key with the key holder's signature, in place of any other."""
     return replace(key, signature=identity.sign("published key", *_key_parts(context, key)))
 
 
 def key_is_signed(context: EncryptedContext, key: PublishedKey) -> bool:
-    """Return whether the key holder published this key for this session."""
+    """Return whether the key holder signed this published key for this session."""
     return is_signed(context.holder, key.signature, "published key", *_key_parts(context, key))
 
 
@@ -170,7 +170,7 @@ def sign_upload(context: EncryptedContext, identity: SigningKey, upload: Encrypt
 
 
 def upload_is_signed(context: EncryptedContext, upload: EncryptedUpload) -> bool:
-    """Return whether the roster's identity of `upload.member` signed the upload for this session."""
+    """Return whether the client that the upload names signed it for this session, by its identity in the roster."""
     identity = context.identities.get(upload.member, b"")
     return is_signed(identity, upload.signature, "encrypted upload", *_upload_parts(context, upload))
 
@@ -180,12 +180,12 @@ def _declaration_parts(context: EncryptedContext, declaration: Declaration) -> t
 
 
 def sign_declaration(context: EncryptedContext, identity: SigningKey, declaration: Declaration) -> Declaration:
-    """Return the declaration with the server's signature."""
+    """Return the server's declaration of the summed uploads, with the server's signature."""
     return replace(declaration, signature=identity.sign("declaration", *_declaration_parts(context, declaration)))
 
 
 def declaration_is_signed(context: EncryptedContext, declaration: Declaration) -> bool:
-    """Return whether the server declared this set and sum for this session."""
+    """Return whether the server signed this declaration of the summed uploads and their sum for this session."""
     return is_signed(context.server, declaration.signature, "declaration", *_declaration_parts(context, declaration))
 
 
@@ -194,26 +194,26 @@ def _opened_parts(context: EncryptedContext, opened: OpenedSum) -> tuple[bytes, 
 
 
 def sign_opened(context: EncryptedContext, identity: SigningKey, opened: OpenedSum) -> OpenedSum:
-    """Return the opened sum with the key holder's signature."""
+    """Return the announcement of the opened sum with the key holder's signature."""
     return replace(opened, signature=identity.sign("opened sum", *_opened_parts(context, opened)))
 
 
 def opened_is_signed(context: EncryptedContext, opened: OpenedSum) -> bool:
-    """Return whether the key holder opened this sum in this session."""
+    """Return whether the key holder signed this announcement of the opened sum in this session."""
     return is_signed(context.holder, opened.signature, "opened sum", *_opened_parts(context, opened))
 
 
 def seed_key(context: EncryptedContext, secret: AgreementKey, peer: bytes, member: int, key: bytes) -> bytes:
-    """Return the single-use key that seals `member`'s mask seed under the published key of digest `key`."""
+    """Return the single-use key that seals a client's mask seed; `key` is the digest of the key holder's public key."""
     return secret.agree(peer, context.binding, "mask seed", number(member), key)
 
 
 def seed_associated(context: EncryptedContext, member: int, key: bytes) -> bytes:
-    """Return associated data of a sealed mask seed: session, published key and sender."""
+    """Return the associated data of a sealed mask seed: session, published key and sender."""
     return labelled("sealed mask seed", context.binding, number(member), key)
 
 
 def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:
-    """Return keys of the mask streams, one for each prime, that `member`'s seed stands for in this session."""
+    """Derive this session's mask keystream keys from a client's seed, one for each prime of the ciphertext modulus."""
     places = range(len(context.parameters.primes))
     return tuple(derive(seed, context.binding, "upload mask", number(member), number(place)) for place in places)

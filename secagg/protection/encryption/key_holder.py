@@ -1,4 +1,4 @@
-"""The key holder, which makes a fresh key for each session and opens one sum with it: HeldKey → SpentKey.
+"""States of the key holder, which makes a fresh key for each session and decrypts one sum: HeldKey → SpentKey.
 
 The first request received is the one that counts for ever: whoever drives these states journals it before `advance`
 sees it, so that a crash between opening and sending opens the same sum again, to the same values, and nothing else.
@@ -32,7 +32,7 @@ from secagg.wire import Length, message
 
 
 def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
-    """Make a fresh key for this session and publish it; BFV's own randomness comes from the operating system.
+    """Make a fresh key pair for this session and publish its public half; BFV uses the operating system's randomness.
 
     Raises BadInput for an identity that the plan does not name as key holder.
     """
@@ -48,7 +48,7 @@ def begin_holder(context: SessionContext, me: LocalParty) -> Transition:
 @message("HeldKey")
 @dataclass(frozen=True)
 class HeldKey:
-    """The key holder's state after publishing its key: one request is awaited."""
+    """The key holder's state after publishing its key, while it waits for the server's one request to open the sum."""
 
     awaits: ClassVar[type] = SumRequest
     secret: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
@@ -56,7 +56,7 @@ class HeldKey:
     published: PublishedKey
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SumRequest) -> Transition:
-        """Check the request, take off the masks of exactly the declared set, decrypt, check the range, sign.
+        """Check the request, take off the masks of exactly the declared uploads, decrypt, check the range, and sign.
 
         Raises ProtocolViolation, naming the server or the client whose upload is bad, before anything is decrypted;
         SessionAborted, with nothing released, for an entry outside ±`context.largest` or an excess of noise.
@@ -89,14 +89,14 @@ class HeldKey:
 @message("SpentKey")
 @dataclass(frozen=True)
 class SpentKey:
-    """The key holder's state after opening the sum, without the key: the outcome is awaited."""
+    """The key holder's state after decrypting the sum and deleting its key, while it waits for the outcome message."""
 
     awaits: ClassVar[type] = Outcome
     members: Members
     aggregate_sha256: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that the outcome is that of the opened sum. Raises ProtocolViolation (culprit: the server)."""
+        """Check that the outcome names the opened sum and its clients. Raises ProtocolViolation, blaming the server."""
         if incoming.members != self.members:
             raise ProtocolViolation(SERVER_INDEX, "the outcome has other members than the sum that was opened")
         if incoming.aggregate_sha256 != self.aggregate_sha256:
@@ -131,7 +131,7 @@ def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Po
 
 
 def mask_keys(context: EncryptedContext, sealing: AgreementKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
-    """Return the keys of an upload's mask. Raises ProtocolViolation (culprit: its client) where no seed was sealed."""
+    """Unseal a mask's seed and derive the mask's keys. Raises ProtocolViolation, blaming the client, if that fails."""
     try:
         key = bind.seed_key(context, sealing, upload.ephemeral, upload.member, upload.key)
         seed = unseal(key, upload.sealed_seed, bind.seed_associated(context, upload.member, upload.key))

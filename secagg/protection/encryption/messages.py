@@ -1,4 +1,4 @@
-"""Messages and states of the encrypted protocol. Bounds and meaning: protos/secagg/v1/encryption.proto."""
+"""Messages of the encrypted protection; the bounds and meaning of fields are in protos/secagg/v1/encryption.proto."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGEST_SUM = 60 << 20
 @message("PublishedKey")
 @dataclass(frozen=True)
 class PublishedKey:
-    """The key holder's BFV public key, and the key that mask seeds are sealed to, made for one session."""
+    """The key holder's public keys for one session: one for BFV, one to which clients seal their masks' seeds."""
 
     parameters: Digest
     public_key: Annotated[bytes, Length(1, 4 << 20)] = field(repr=False)
@@ -32,7 +32,7 @@ class PublishedKey:
 @message("EncryptedUpload")
 @dataclass(frozen=True)
 class EncryptedUpload(Announcement):
-    """The announcement of a client's ciphertexts, with the seed of its mask sealed to the key holder."""
+    """A client's announcement of its ciphertexts (length and digest), with its mask's seed sealed to the key holder."""
 
     member: Index
     length: Annotated[int, Range(1, MAX_VECTOR_BYTES)]
@@ -46,7 +46,7 @@ class EncryptedUpload(Announcement):
 @message("Declaration")
 @dataclass(frozen=True)
 class Declaration:
-    """The uploads in the sum, and the digest of the packed sum, signed by the server."""
+    """The server's signed statement of which uploads are in the sum, with the digest of the packed sum."""
 
     uploads: Annotated[tuple[EncryptedUpload, ...], Items(1, MAX_CLIENTS, ascending="member")]
     total: Digest
@@ -54,14 +54,14 @@ class Declaration:
 
     @property
     def members(self) -> tuple[int, ...]:
-        """The members whose uploads are in the sum, in order."""
+        """The clients whose uploads are in the sum, in order."""
         return tuple(upload.member for upload in self.uploads)
 
 
 @message("SumRequest")
 @dataclass(frozen=True)
 class SumRequest:
-    """The declaration and the packed sum that the key holder is to open."""
+    """The server's request that the key holder open the sum: the signed declaration and the packed ciphertexts."""
 
     declaration: Declaration
     packed: Annotated[bytes, Length(1, LARGEST_SUM)] = field(repr=False)
@@ -70,7 +70,7 @@ class SumRequest:
 @message("OpenedSum")
 @dataclass(frozen=True)
 class OpenedSum(Announcement):
-    """The announcement of the opened sum, packed in the session's ring and signed by the key holder."""
+    """The key holder's signed length and digest of the decrypted sum, whose bytes (packed ring elements) follow."""
 
     declaration: Digest
     length: Annotated[int, Range(1, LARGEST_SUM)]

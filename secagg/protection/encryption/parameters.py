@@ -1,4 +1,4 @@
-"""The rule for BFV parameters: the smallest ciphertexts that are secure and whose sum always decrypts.
+"""The choice of BFV parameters: the smallest ciphertexts that are secure and whose sum always decrypts.
 
 Integers stand in the coefficients of a plaintext modulo t = 2^b, so that no batching prime is needed. All sets have
 degree N = 4096: at 128 bits of security a smaller degree leaves no room for a data modulus, and a larger one has as
@@ -52,7 +52,7 @@ DATA = (
 
 @dataclass(frozen=True)
 class HeParameters:
-    """BFV parameters: degree N, primes of the data modulus q, special prime p, t = 2^plain_bits, most summands n."""
+    """BFV parameters: degree N, primes of modulus q, special prime p, plaintext modulus t in bits, most summands n."""
 
     degree: int
     primes: tuple[int, ...]
@@ -62,53 +62,56 @@ class HeParameters:
 
     @property
     def modulus(self) -> int:
-        """The modulus q of a ciphertext."""
+        """The ciphertext modulus q, the product of the data primes."""
         return math.prod(self.primes)
 
     @property
     def modulus_bits(self) -> int:
-        """Log2 of the whole modulus q·p, rounded up; security depends on it."""
+        """Log2 of the whole modulus q·p (data modulus times special prime), rounded up; security depends on it."""
         return (self.modulus * self.special).bit_length()
 
     @property
     def security(self) -> int:
-        """Bits of security by the guideline's table (0, 128, 192 or 256)."""
+        """Bits of security (0, 128, 192 or 256) by Table 5.2 of the HE security guidelines (Bossuat et al. 2025)."""
         return max((level for level, limit in LIMITS.items() if self.modulus_bits <= limit), default=0)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of one packed coefficient modulo one prime."""
+        """Size in bytes of one packed coefficient modulo one prime."""
         return -(-max(self.primes).bit_length() // 8)
 
     @property
     def bytes_per_value(self) -> int:
-        """The bytes of two polynomials for each coefficient."""
+        """Ciphertext bytes for each encrypted value: one coefficient of two polynomials, modulo every data prime."""
         return 2 * len(self.primes) * self.entry_bytes
 
     @property
     def scale(self) -> int:
-        """The factor Δ = ⌊q/t⌋ of integers."""
+        """The factor Δ = ⌊q/t⌋ of encrypted integers: ciphertext modulus q over plaintext modulus t."""
         return self.modulus >> self.plain_bits
 
     @property
     def remainder(self) -> int:
-        """The remainder r = q mod t = q − t·Δ."""
+        """The remainder r = q mod t = q − t·Δ of the ciphertext modulus q by the plaintext modulus t."""
         return self.modulus - (self.scale << self.plain_bits)
 
     @property
     def noise(self) -> int:
-        """A bound of |t·(phase of a sum of n honest ciphertexts) − q·X| / t, for every |X| < t/4."""
+        """A worst-case bound on the decryption noise in a sum of n honest ciphertexts.
+
+        It bounds |t·(phase of that sum) − q·X| / t, for every plaintext sum |X| < t/4.
+        """
         return self.summands * (self.degree // 2) - (-self.remainder // 4)
 
     @property
     def always_decrypts(self) -> bool:
-        """Whether every sum of up to n honest ciphertexts decrypts, whatever their randomness."""
+        """Whether every sum of up to `summands` honest ciphertexts decrypts, whatever their randomness."""
         small_errors = 2 * LARGEST_ERROR * (2 * self.degree + 1) < self.special
         return small_errors and (self.noise << (self.plain_bits + 1)) < self.modulus - (self.modulus >> 50)
 
     @property
     def noise_budget(self) -> int:
-        """Least invariant noise budget, in bits as SEAL counts them, that every honest sum has left."""
+        """The least noise budget, in bits as SEAL counts them, that a sum of honest ciphertexts has left."""
         return max(0, self.modulus.bit_length() - (self.noise << self.plain_bits).bit_length() - 1)
 
     def ciphertexts(self, length: int) -> int:
@@ -116,16 +119,16 @@ class HeParameters:
         return -(-length // self.degree)
 
     def packed_bytes(self, length: int) -> int:
-        """Return the size of the packed ciphertexts of `length` values, which depends on nothing else."""
+        """Return the size in bytes of the packed ciphertexts of `length` values, which depends on nothing else."""
         return self.ciphertexts(length) * self.degree * self.bytes_per_value
 
     def digest(self) -> bytes:
-        """Return SHA-256 that names these parameters."""
+        """Return a SHA-256 digest that identifies these parameters."""
         numbers = (self.degree, self.special, self.plain_bits, self.summands, *self.primes)
         return digest("BFV parameters", *(each.to_bytes(8, "big") for each in numbers))
 
     def explain(self) -> str:
-        """Return one line with the numbers that a reader can check by hand."""
+        """Return one line for people with the parameters' figures, which can be checked by hand."""
         return (
             f"BFV of degree {self.degree} over {self.plain_bits}-bit integers, one bit to spare, "
             f"{self.bytes_per_value} bytes per value: {self.security}-bit secure, for its modulus has "

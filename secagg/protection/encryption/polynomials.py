@@ -26,12 +26,12 @@ Polynomials = NDArray[np.uint64]
 
 
 def pack(polynomials: Polynomials, entry_bytes: int) -> bytes:
-    """Return all coefficients in order, `entry_bytes` little-endian bytes each."""
+    """Serialise polynomials: all coefficients in order, `entry_bytes` little-endian bytes each."""
     return Ring(8 * entry_bytes).pack(polynomials.reshape(-1))
 
 
 def unpack(packed: bytes, number: int, primes: Sequence[int], degree: int, entry_bytes: int) -> Polynomials:
-    """Undo `pack`: `number` pairs of polynomials modulo each prime.
+    """Undo `pack`: return `number` pairs of polynomials, with coefficients modulo each prime.
 
     Raises MalformedMessage for another length, a coefficient that is not below its prime, and a pair whose second
     polynomial is zero: anyone could read such a ciphertext.
@@ -47,19 +47,19 @@ def unpack(packed: bytes, number: int, primes: Sequence[int], degree: int, entry
 
 
 def add(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
-    """Add `other` to `total` modulo each prime, in place."""
+    """Add `other` to `total` in place, with coefficients modulo each prime."""
     np.add(total, other, out=total)  # primes stay below 2^61
     np.minimum(total, total - _columns(primes), out=total)  # below its prime it wraps, to far above
 
 
 def subtract(total: Polynomials, other: Polynomials, primes: Sequence[int]) -> None:
-    """Subtract `other` from `total` modulo each prime, in place."""
+    """Subtract `other` from `total` in place, with coefficients modulo each prime."""
     np.subtract(total, other, out=total)  # wraps below 0
     np.minimum(total, total + _columns(primes), out=total)
 
 
 def multiples(integers: Integers, factor: int, primes: Sequence[int], degree: int) -> Polynomials:
-    """Return `factor` · integers modulo each prime: polynomials (number, primes, N), filled up with zeros.
+    """Return `factor` times the integers modulo each prime, as polynomials of shape (number, primes, degree).
 
     The quotient comes from double precision and is off by one at most, so that the rest is exact in words that wrap and
     lies between −prime and 2·prime (Shoup's NTL, MulMod). That takes integers below 2^50 in size, or primes below 2^50.
@@ -79,14 +79,17 @@ def _columns(primes: Sequence[int]) -> Polynomials:
 
 
 def scaled(parameters: HeParameters, integers: Integers) -> Polynomials:
-    """Return Δ·x modulo each prime, (number, primes, N), zeros after the last integer; |x| < t/4, not reduced mod t."""
+    """Return the integers, times Δ = ⌊q/t⌋, modulo each prime: zero-padded polynomials (number, primes, degree).
+
+    Every |x| < t/4, and x is not reduced modulo t.
+    """
     padded = np.zeros(parameters.ciphertexts(len(integers)) * parameters.degree, dtype=np.int64)
     padded[: len(integers)] = integers
     return multiples(padded, parameters.scale, parameters.primes, parameters.degree)
 
 
 def mask_of(parameters: HeParameters, number: int, keys: Sequence[bytes]) -> Polynomials:
-    """Return the mask of `number` ciphertexts, (number, primes, N), from one key for each prime."""
+    """Return the mask of `number` ciphertexts, of shape (number, primes, degree), from one key for each prime."""
     rows = [
         _residues(key, prime, number * parameters.degree) for prime, key in zip(parameters.primes, keys, strict=True)
     ]
@@ -94,7 +97,7 @@ def mask_of(parameters: HeParameters, number: int, keys: Sequence[bytes]) -> Pol
 
 
 def centre(parameters: HeParameters, values: Polynomials) -> Integers:
-    """Return the signed integers −t/2 ≤ v < t/2 that values below t stand for."""
+    """Convert values modulo the plaintext modulus t to the signed integers −t/2 ≤ v < t/2."""
     shift = np.int64(64 - parameters.plain_bits)
     return np.asarray((values.view(np.int64) << shift) >> shift, dtype=np.int64)
 

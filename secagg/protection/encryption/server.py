@@ -1,4 +1,4 @@
-"""The server of the encrypted protocol: AwaitingHolder → AwaitingCiphertexts → CiphertextsToAdd → AwaitingOpening.
+"""States of the encrypted sum's server: AwaitingHolder → AwaitingCiphertexts → CiphertextsToAdd → AwaitingOpening.
 
 It relays the published key, adds the clients' ciphertexts, shows the sum to the key holder and takes the opening. It
 needs no homomorphic library: adding ciphertexts is adding coefficients modulo the primes.
@@ -27,7 +27,7 @@ _UNSIGNED = bytes(64)
 
 
 class AwaitingHolder(CollectingStep[PublishedKey]):
-    """The server's step in which the key holder publishes its key."""
+    """The server's first step, in which it waits for the key holder's public key."""
 
     awaits: ClassVar[type] = PublishedKey
     is_joining: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class AwaitingHolder(CollectingStep[PublishedKey]):
         check_key(self._context, incoming)
 
     def close(self) -> tuple[AwaitingCiphertexts, Outgoing]:
-        """Send the key to every client."""
+        """Send the key holder's public key to every client. Raises SessionAborted if there is none."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} published no key; nothing was sent")
         published = self.messages[self._context.holder_index]
@@ -49,7 +49,7 @@ class AwaitingHolder(CollectingStep[PublishedKey]):
 
 
 class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
-    """The server's step in which clients upload. The party has already checked length and digest of the bytes."""
+    """The server's step that collects clients' ciphertexts, whose length and digest the caller has already checked."""
 
     awaits: ClassVar[type] = EncryptedUpload
     is_joining: ClassVar[bool] = True
@@ -72,22 +72,22 @@ class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
 
     @property
     def vector_bytes(self) -> int:
-        """Size of one upload."""
+        """Size in bytes of one client's upload."""
         return self._context.upload_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation (culprit: the member) unless the bytes are ciphertexts of these parameters."""
+        """Raise ProtocolViolation, blaming the client, unless the bytes are ciphertexts of the plan's parameters."""
         _ciphertexts(self._context, member, vector)
 
     def close(self) -> tuple[CiphertextsToAdd, Outgoing]:
-        """Fix the set of summed clients."""
+        """Fix the set of clients whose ciphertexts are summed. Raises SessionAborted for too few."""
         if self.is_short:
             raise SessionAborted(f"only {len(self.members)} clients uploaded; at least {self.enough} are needed")
         return CiphertextsToAdd(self._context, tuple(self.messages[member] for member in self.members)), {}
 
 
 class CiphertextsToAdd:
-    """The server's step in which it adds ciphertexts of the fixed set, one client's at a time, for the key holder."""
+    """The server's step in which it adds the accepted clients' ciphertexts one by one, for the key holder to open."""
 
     requests: ClassVar[type] = SumRequest
 
@@ -100,11 +100,11 @@ class CiphertextsToAdd:
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The members whose ciphertexts are to be added, in order."""
+        """The clients whose ciphertexts are to be added, in order."""
         return tuple(self._uploads)
 
     def add(self, member: int, vector: bytes) -> None:
-        """Add one member's ciphertexts; a repetition changes nothing. Raises BadInput for others than it announced."""
+        """Add a client's ciphertexts; a repeat changes nothing. Raises BadInput for bytes that it did not announce."""
         if hashlib.sha256(vector).digest() != self._uploads[member].digest:
             raise BadInput(f"the ciphertexts of {self._context.names[member]} are missing or not those that it signed")
         if member in self._lacking:
@@ -112,16 +112,16 @@ class CiphertextsToAdd:
             self._lacking.remove(member)
 
     def request(self, identity: SigningKey) -> SumRequest:
-        """Return the packed sum with its signed declaration. Raises BadInput if a member's ciphertexts are lacking."""
+        """Return the signed request to open the sum. Raises BadInput if a client's ciphertexts are lacking."""
         unsigned = self._unsigned()
         return replace(unsigned, declaration=bind.sign_declaration(self._context, identity, unsigned.declaration))
 
     def is_sum(self, request: SumRequest) -> bool:
-        """Return whether a request is, but for its signature, the one that `request` makes. Raises BadInput like it."""
+        """Return whether a request, but for its signature, is the one for this sum. Raises BadInput like `request`."""
         return replace(request, declaration=replace(request.declaration, signature=_UNSIGNED)) == self._unsigned()
 
     def requested(self, request: SumRequest) -> tuple[AwaitingOpening, Outgoing]:
-        """Send the request to the key holder.
+        """Send the signed request to the key holder and wait for the decrypted sum.
 
         Raises ProtocolViolation (culprit: the server) unless it signed it, for exactly the accepted uploads.
         """
@@ -144,7 +144,7 @@ class CiphertextsToAdd:
 
 
 class AwaitingOpening(CollectingStep[OpenedSum]):
-    """The server's step in which the key holder opens the sum. The party has already checked the bytes."""
+    """The server's step that waits for the decrypted sum, whose length and digest the caller has already checked."""
 
     awaits: ClassVar[type] = OpenedSum
 
@@ -164,11 +164,11 @@ class AwaitingOpening(CollectingStep[OpenedSum]):
 
     @property
     def vector_bytes(self) -> int:
-        """Size of the sum, packed in the session's ring."""
+        """Size in bytes of the decrypted sum, packed in the session's ring."""
         return self._context.packed_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation (culprit: the key holder) for integers that cannot be in an opened sum."""
+        """Raise ProtocolViolation, blaming the key holder, for integers that no sum of this plan can have."""
         context = self._context
         try:
             integers = context.ring.decode(context.ring.unpack(vector, context.length))
@@ -178,7 +178,7 @@ class AwaitingOpening(CollectingStep[OpenedSum]):
             raise ProtocolViolation(context.holder_index, "opened an entry outside the plan's capacity")
 
     def close(self) -> tuple[VectorSum, Outgoing]:
-        """End the step: the key holder's vector is the sum of the members' already."""
+        """End the step: the vector from the key holder already is the sum of the clients' vectors."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} did not open the sum")
         return VectorSum(self._members, (self._context.holder_index,)), {}

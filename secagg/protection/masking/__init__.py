@@ -1,4 +1,4 @@
-"""The masked protocol: pairwise and self masks, shares of vanished clients' secrets, signatures on the survivors."""
+"""The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
 from secagg.protection.interface import OF_CLIENT, Protection, Script
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise

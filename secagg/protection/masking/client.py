@@ -1,4 +1,4 @@
-"""The client of the masked protocol: Advertised → Dealt → Ready → Uploaded → Endorsed → Opened.
+"""States of the masked protection's client: Advertised → Dealt → Ready → Uploaded → Endorsed → Opened.
 
 Bonawitz et al. 2017, Figure 4, rounds 0 to 4. Each step is a frozen type, so that the wrong order does not
 type-check. Every refusal names its culprit: the server for what it chose or relayed wrongly, a dealer (as a
@@ -44,7 +44,7 @@ from secagg.wire import message
 
 
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
-    """Round 0: draw the session keys and the self-mask seed, and announce their public parts."""
+    """Generate the session keys and the self-mask seed, and publish their public parts (protocol round 0)."""
     channel = AgreementKey.generate(me.randomness)
     mask = AgreementKey.generate(me.randomness)
     seed = me.randomness.bytes(32)
@@ -59,7 +59,7 @@ def advertise(context: SessionContext, me: LocalParty) -> Transition:
 @message("Advertised")
 @dataclass(frozen=True)
 class Advertised:
-    """The client's state with announced keys: the directory is awaited."""
+    """The client's state after publishing its keys, while it waits for the directory of all clients' keys."""
 
     awaits: ClassVar[type] = Directory
     channel_secret: Key = field(repr=False)
@@ -68,7 +68,7 @@ class Advertised:
     advertisement: KeyAdvertisement
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
-        """Round 1: check the directory, then deal shares of the seed and of the mask key to the neighbourhood."""
+        """Check the key directory, deal shares of self-mask seed and mask key to the neighbours (protocol round 1)."""
         self._check(context, incoming)
         directory = incoming.digest
         thresholds = bind.thresholds_of(context)
@@ -131,7 +131,7 @@ def _deal(
 @message("Dealt")
 @dataclass(frozen=True)
 class Dealt:
-    """The client's state with its shares dealt: the inbox with everyone else's is awaited."""
+    """The client's state after dealing its shares, while it waits for the shares that others dealt to it."""
 
     awaits: ClassVar[type] = Inbox
     channel_secret: Key = field(repr=False)
@@ -142,7 +142,7 @@ class Dealt:
     own_key_share: Share = field(repr=False)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
-        """Round 2, receiving: open the shares sealed to this client. A dealer whose share is bad is remembered."""
+        """Decrypt the shares dealt to this client; note each dealer of a bad share (protocol round 2, receiving)."""
         directory = self.directory.digest
         thresholds = bind.thresholds_of(context)
         if me.member not in incoming.dealers or not set(incoming.dealers) <= set(self.directory.members):
@@ -204,7 +204,7 @@ def _open_share(channel: AgreementKey, dealer_key: bytes, envelope: SealedShare,
 
 @dataclass(frozen=True)
 class Ready:
-    """The client's state with all that masking needs; the vector itself is never part of a state."""
+    """The client's state with all secrets that masking needs; the vector itself is never part of a state."""
 
     mask_secret: Key = field(repr=False)
     seed: Key = field(repr=False)
@@ -214,8 +214,9 @@ class Ready:
     complaints: Complaints
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Round 2, sending: y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v of U2.
+        """Add the self mask and pairwise masks with neighbours to the vector for upload (protocol round 2, sending).
 
+        y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v that dealt shares (U2).
         `residues` is overwritten. The next state holds neither seed nor mask key.
         """
         directory = self.directory.digest
@@ -248,7 +249,7 @@ class Ready:
 @message("Uploaded")
 @dataclass(frozen=True)
 class Uploaded:
-    """The client's state with a fixed masked vector and nothing that could unmask it: the survivors are awaited."""
+    """The client's state after uploading its masked vector, unable to unmask it, while it awaits the survivor set."""
 
     awaits: ClassVar[type] = Survivors
     directory: Digest
@@ -256,7 +257,7 @@ class Uploaded:
     held: Held
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Survivors) -> Transition:
-        """Round 3: sign the survivor set if it is a possible one. The next state can sign no other set."""
+        """Sign the survivor set if it is a possible one (protocol round 3). The next state can sign no other set."""
         survivors = incoming.members
         if me.member not in survivors or not set(survivors) <= set(self.dealers):
             raise ProtocolViolation(
@@ -275,7 +276,7 @@ class Uploaded:
 @message("Endorsed")
 @dataclass(frozen=True)
 class Endorsed:
-    """The client's state with one signed survivor set: proof that enough others signed the same is awaited."""
+    """The client's state after signing a survivor set, while it waits for proof that enough others signed the same."""
 
     awaits: ClassVar[type] = Quorum
     directory: Digest
@@ -284,7 +285,7 @@ class Endorsed:
     survivors: Members
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Quorum) -> Transition:
-        """Round 4: after t valid signatures on this very set, open one share for each dealer."""
+        """Check for enough signatures on this survivor set, then open one share of each dealer (protocol round 4)."""
         self._check(context, incoming)
         survivors = set(self.survivors)
         opening = Opening(
@@ -317,13 +318,13 @@ class Endorsed:
 @message("Opened")
 @dataclass(frozen=True)
 class Opened:
-    """The client's state after opening its shares, all forgotten: only the outcome is awaited."""
+    """The client's state after opening its shares, which it forgot, while it waits for the server's outcome message."""
 
     awaits: ClassVar[type] = Outcome
     survivors: Members
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Any) -> Transition:
-        """Check that the outcome names the set that this client opened; the session is over."""
+        """Check that the outcome names the survivors for whom this client opened shares; the session is over."""
         if incoming.members != self.survivors:
             raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
         return Transition(self)

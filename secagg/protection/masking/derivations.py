@@ -1,4 +1,4 @@
-"""Hashes, signatures and keys of the masked protocol: pairwise and self-mask keys, endorsements.
+"""Functions of the masked protection that hash, sign, check signatures and derive keys.
 
 One function for each labelled string.
 """
@@ -17,43 +17,43 @@ from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
 
 def thresholds_of(context: SessionContext) -> Thresholds:
-    """Return the thresholds that this session's plan leads to."""
+    """Return the thresholds for signatures, shares and survivors that follow from the session's plan."""
     return derive_thresholds(len(context.identities), context.colluders, context.dropouts, context.min_clients_in_sum)
 
 
 def members_digest(members: tuple[int, ...]) -> bytes:
-    """Return digest of a set of members given in order (U2 in an upload header)."""
+    """Return the digest of an ordered set of clients; in an upload, of those that dealt shares (U2)."""
     return once(("members", members), lambda: digest("members", *map(number, members)))
 
 
 def session_binding(context: SessionContext, directory: bytes) -> bytes:
-    """Return HKDF salt of all session keys: plan and directory together."""
+    """Return the HKDF salt of all session keys, a digest of the round and of the directory of clients' keys."""
     return digest("context", context.round_digest, directory)
 
 
 def pairwise_key(secret: AgreementKey, own: int, peer: int, peer_key: bytes, binding: bytes) -> bytes:
-    """Return the key of the mask that `own` and `peer` share; the same on both sides. Raises WeakPublicKey."""
+    """Return the key of the pairwise mask between `own` and `peer`, the same on both sides. Raises WeakPublicKey."""
     low, high = sorted((own, peer))
     return secret.agree(peer_key, binding, "pairwise mask", number(low), number(high))
 
 
 def self_mask_key(seed: bytes, member: int, binding: bytes) -> bytes:
-    """Return key of `member`'s self mask."""
+    """Derive the key of a client's self mask from its seed."""
     return derive(seed, binding, "self mask", number(member))
 
 
 def sealing_key(secret: AgreementKey, peer_key: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Return single-use key that seals `dealer`'s shares to `holder`. Raises WeakPublicKey."""
+    """Derive the single-use key that seals the dealer's shares to the holder. Raises WeakPublicKey."""
     return secret.agree(peer_key, binding, "share", number(dealer), number(holder))
 
 
 def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
-    """Return commitment to a uniform 32-byte self-mask seed."""
+    """Return a client's commitment to its self-mask seed, which is uniform and has 32 bytes."""
     return digest("seed commitment", context.round_digest, number(member), seed)
 
 
 def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Return hash of one share (`kind` is "seed" or "key"). A share is a uniform field element, so it stays hidden."""
+    """Return the hash of one share (`kind`: "seed" or "key"); it hides the share, which is a uniform field element."""
     return digest(f"{kind} share", binding, number(dealer), number(holder), share)
 
 
@@ -69,12 +69,12 @@ def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tu
 
 
 def sign_advertisement(context: SessionContext, identity: SigningKey, entry: KeyAdvertisement) -> KeyAdvertisement:
-    """Return the advertisement with its owner's signature in place of whatever stood there."""
+    """Return the advertisement of session keys with its client's signature, in place of any other."""
     return replace(entry, signature=identity.sign("advertisement", *_advertisement_parts(context, entry)))
 
 
 def advertisement_is_signed(context: SessionContext, entry: KeyAdvertisement) -> bool:
-    """Return whether the roster's identity of `entry.member` signed the advertisement for this plan."""
+    """Return whether the client that the advertisement names signed it for this plan, by its identity in the roster."""
     identity = context.identities.get(entry.member, b"")
     return is_signed(identity, entry.signature, "advertisement", *_advertisement_parts(context, entry))
 
@@ -101,12 +101,12 @@ def sealed_share_is_signed(identity: bytes, binding: bytes, share: SealedShare) 
 def sign_dealing(
     identity: SigningKey, binding: bytes, dealer: int, shares: tuple[SealedShare, ...], own: tuple[bytes, bytes]
 ) -> Dealing:
-    """Return all sealed shares of a dealer, with the signed hashes of the seed and key share that it keeps."""
+    """Return a dealer's message: its sealed shares, and the signed hashes of the seed and key share that it keeps."""
     return Dealing(shares, *own, identity.sign("own share", binding, number(dealer), *own))
 
 
 def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: Dealing) -> bool:
-    """Return whether the dealer signed the hashes of the share that it keeps."""
+    """Return whether the dealer signed the hashes of the seed and key share that it keeps for itself."""
     parts = (binding, number(dealer), dealing.own_seed_hash, dealing.own_key_hash)
     return is_signed(identity, dealing.signature, "own share", *parts)
 
@@ -114,7 +114,7 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 def endorsement_parts(
     context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
 ) -> tuple[bytes, ...]:
-    """Return what a client signs at the consistency step: round digest, session id, roster, directory, U2 and U3."""
+    """Return all that a signature on the survivors covers: round, session, roster, directory, dealers and survivors."""
     return (
         context.round_digest,
         context.session_id,
@@ -126,6 +126,6 @@ def endorsement_parts(
 
 
 def endorsement_is_signed(context: SessionContext, endorsement: Endorsement, parts: tuple[bytes, ...]) -> bool:
-    """Return whether `endorsement.member` signed exactly these parts."""
+    """Return whether the client that the endorsement names signed exactly these parts."""
     identity = context.identities.get(endorsement.member, b"")
     return is_signed(identity, endorsement.signature, "survivors", *parts)

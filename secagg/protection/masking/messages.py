@@ -1,4 +1,4 @@
-"""Messages and states of the masked protocol. Bounds and meaning: protos/secagg/v1/."""
+"""Messages of the masked protection; the bounds and meaning of fields are in protos/secagg/v1/."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 @message("KeyAdvertisement")
 @dataclass(frozen=True)
 class KeyAdvertisement:
-    """A client's session keys and the commitment to its self-mask seed, signed with its identity key."""
+    """A client's public session keys and the commitment to its self-mask seed, signed with its identity key."""
 
     member: Index
     channel_key: Key
@@ -32,7 +32,7 @@ class KeyAdvertisement:
 @message("Directory")
 @dataclass(frozen=True)
 class Directory(Entries):
-    """The set U1: the advertisements of every client that joined."""
+    """The directory of all clients that joined (the set U1): their signed session keys and commitments."""
 
     entries: Annotated[tuple[KeyAdvertisement, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
@@ -40,7 +40,7 @@ class Directory(Entries):
 @message("SealedShare")
 @dataclass(frozen=True)
 class SealedShare:
-    """One holder's shares of one dealer's self-mask seed and mask key, sealed, with the dealer's signed hashes."""
+    """A dealer's shares of its self-mask seed and mask key, sealed to one holder, with signed hashes of both."""
 
     dealer: Index
     holder: Index
@@ -53,7 +53,7 @@ class SealedShare:
 @message("Dealing")
 @dataclass(frozen=True)
 class Dealing:
-    """All shares that one dealer hands out."""
+    """A dealer's message to the server: its sealed shares for all other holders, and the signed hashes of its own."""
 
     shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="holder")]
     own_seed_hash: Digest
@@ -64,7 +64,7 @@ class Dealing:
 @message("Inbox")
 @dataclass(frozen=True)
 class Inbox:
-    """The set U2 of dealers, and the shares that were sealed to this client."""
+    """The server's message to a client: who dealt shares (the set U2), and the shares sealed to this client."""
 
     dealers: Members
     shares: Annotated[tuple[SealedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
@@ -73,7 +73,7 @@ class Inbox:
 @message("Survivors")
 @dataclass(frozen=True)
 class Survivors:
-    """The set U3: the clients whose complete uploads the server holds."""
+    """The survivors (the set U3): the clients whose complete uploads the server holds."""
 
     members: Members
 
@@ -81,7 +81,7 @@ class Survivors:
 @message("Endorsement")
 @dataclass(frozen=True)
 class Endorsement:
-    """One client's signature on the one U3 that it will ever help to open."""
+    """A client's signature on the one survivor set that it will ever help to open."""
 
     member: Index
     signature: Signature
@@ -90,7 +90,7 @@ class Endorsement:
 @message("Quorum")
 @dataclass(frozen=True)
 class Quorum:
-    """At least t endorsements of the same U3."""
+    """Signatures on one survivor set by enough clients (the threshold t) for its sum to be opened."""
 
     endorsements: Annotated[tuple[Endorsement, ...], Items(1, MAX_CLIENTS, ascending="member")]
 
@@ -98,7 +98,7 @@ class Quorum:
 @message("OpenedShare")
 @dataclass(frozen=True)
 class OpenedShare:
-    """One share, opened to the server."""
+    """A holder's share of one dealer's secret, revealed to the server."""
 
     dealer: Index
     share: Share = field(repr=False)
@@ -107,7 +107,7 @@ class OpenedShare:
 @message("Opening")
 @dataclass(frozen=True)
 class Opening:
-    """Shares of the survivors' self-mask seeds and of the dropped clients' mask keys; never both of one dealer."""
+    """A client's revealed shares: of survivors' self-mask seeds or drop-outs' mask keys, never both of one dealer."""
 
     seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
     key_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
@@ -116,7 +116,7 @@ class Opening:
 @message("HeldShare")
 @dataclass(frozen=True)
 class HeldShare:
-    """A client's shares of one dealer's secrets."""
+    """A client's shares of one dealer's self-mask seed and mask key."""
 
     dealer: Index
     seed_share: Share = field(repr=False)

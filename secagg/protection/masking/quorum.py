@@ -1,4 +1,4 @@
-"""Thresholds and graph degree, derived from the number of clients n, colluders c and dropouts D alone.
+"""Thresholds and graph degree of the masked protection, derived from n clients, c colluders and D drop-outs alone.
 
 Over all clients: t is the smallest integer with 2t > n + c, and the plan is refused unless t ≤ n − D.
 2t > n + c means that no two survivor sets can both gather t signatures when c clients sign anything (Bonawitz et
@@ -37,7 +37,7 @@ SMALLEST_DEGREE = 64
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds and the graph degree that n, c and D lead to.
+    """The thresholds and graph degree for n clients, c colluders and D drop-outs.
 
     `signatures` is t, counted over all clients. `degree` is the number of other holders of a client's shares
     (n − 1 on the complete graph) and `shares` how many of the degree + 1 holders recover a secret.
@@ -54,11 +54,11 @@ class Thresholds:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every client deals to every other."""
+        """Whether every client deals shares to every other."""
         return self.degree == self.clients - 1
 
     def explain(self) -> str:
-        """Return the reason of each threshold, in one line each."""
+        """Return a text for people: the reason of each threshold, in one line each."""
         n, c, d, t = self.clients, self.colluders, self.dropouts, self.signatures
         lines = [
             f"a vector stays secret unless the server and more than c = {c} clients collude",
@@ -74,13 +74,13 @@ class Thresholds:
 
 
 def most_dropouts(clients: int, colluders: int) -> int:
-    """Return the largest D that n and c allow: t signatures and c + 2 survivors remain; 0 if even that is too many."""
+    """Return the most drop-outs that leave enough clients to sign, and two more than the colluders; 0 if none do."""
     return max(0, clients - max((clients + colluders) // 2 + 1, colluders + 2))
 
 
 @lru_cache(maxsize=64)
 def derive_thresholds(clients: int, colluders: int, dropouts: int, min_clients_in_sum: int) -> Thresholds:
-    """Return the thresholds for n clients. Raises BadInput, with the figures, when n, c and D do not fit together."""
+    """Return the thresholds of a masked sum. Raises BadInput, with the figures, if the numbers do not fit together."""
     n, c, d = clients, colluders, dropouts
     if n < 2:
         raise BadInput("a masked sum needs at least 2 clients", remedy="add clients to the roster")
@@ -128,7 +128,7 @@ def _tail(population: int, marked: int, drawn: int, bits: int) -> int:
 
 
 class NeighbourGraph:
-    """The neighbour graph over the members of U1, as closed neighbourhoods."""
+    """The graph of the joined clients, in which neighbours hold shares of each other's secrets, and each of its own."""
 
     def __init__(self, members: tuple[int, ...], directory: bytes, thresholds: Thresholds) -> None:
         self._members = members
@@ -138,7 +138,7 @@ class NeighbourGraph:
             self._place = once(("places", directory, members), lambda: {each: k for k, each in enumerate(self._ring)})
 
     def holders(self, dealer: int) -> tuple[int, ...]:
-        """Return the holders of `dealer`'s shares, itself included, in order. The relation is symmetric."""
+        """Return the clients that hold shares of `dealer`'s secrets, in order, itself included; holding is mutual."""
         if not self._reach:
             return self._members
         place, size = self._place[dealer], len(self._ring)

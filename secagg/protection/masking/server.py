@@ -1,4 +1,4 @@
-"""The server of the masked protocol: one class for each step it collects.
+"""The server of the masked protection, with one class for each step that collects clients' messages.
 
     AwaitingKeys → AwaitingDealings → AwaitingUploads → AwaitingEndorsements → AwaitingOpenings → MaskedSum
 
@@ -144,7 +144,7 @@ class _OpenedShares:
 
 @dataclass(frozen=True)
 class Mask:
-    """One keystream to add to the sum (sign 1) or to subtract from it (−1)."""
+    """The key of a mask's keystream, and whether to add it to the sum (sign 1) or to subtract it (−1)."""
 
     key: bytes = field(repr=False)
     sign: Literal[1, -1]
@@ -152,18 +152,18 @@ class Mask:
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """The survivors, and the masks that their sum still carries."""
+    """The survivors of a masked sum, and the masks to remove from the sum of their uploads."""
 
     members: tuple[int, ...]
     masks: tuple[Mask, ...] = field(repr=False)
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The members, whose own vectors are added."""
+        """The clients whose uploads are added: the survivors themselves."""
         return self.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Take the masks off `total` (in place) and return the signed integers of the sum."""
+        """Remove the masks from `total` (in place) and return the sum as signed integers."""
         stream = MaskStream()
         for mask in self.masks:
             stream.apply(total, mask.key, mask.sign)
@@ -171,7 +171,7 @@ class MaskedSum:
 
 
 class AwaitingKeys(CollectingStep[KeyAdvertisement]):
-    """The server's step of round 0: clients advertise their keys and so make up U1."""
+    """The server's first step (protocol round 0), in which clients join by publishing their session keys."""
 
     awaits: ClassVar[type] = KeyAdvertisement
     is_joining: ClassVar[bool] = True
@@ -191,7 +191,7 @@ class AwaitingKeys(CollectingStep[KeyAdvertisement]):
             raise ProtocolViolation(member, "advertised a key twice")
 
     def close(self) -> tuple[ServerState, Outgoing]:
-        """Fix U1 and send everyone the directory."""
+        """Fix the clients that joined (the set U1) and send them the directory of their keys. Raises SessionAborted."""
         members = at_least(self.enough, self.members, self._context, "joined")
         directory = Directory(tuple(self.messages[member] for member in members))
         return _AwaitingDealings(self._context, directory), dict.fromkeys(members, directory)
@@ -314,7 +314,7 @@ class _AwaitingOpenings(CollectingStep[Opening]):
 
 
 def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:
-    """Return `members`. Raises SessionAborted when there are fewer than `enough`."""
+    """Return `members`. Raises SessionAborted, with `done` in its text, when they are fewer than `enough`."""
     if len(members) < enough:
         raise SessionAborted(
             f"only {len(members)} of {len(context.clients)} clients {done}; at least {enough} are needed"

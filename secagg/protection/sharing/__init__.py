@@ -1,4 +1,4 @@
-"""The shared protection: additive shares for aggregators, not all of which collude; a client sends one message."""
+"""The shared protection: clients send additive shares, in one message, to aggregators that must not all collude."""
 
 from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator

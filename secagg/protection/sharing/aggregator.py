@@ -1,4 +1,4 @@
-"""The aggregator of the shared protection: it takes uploads, agrees with the others on one set, and shares the sum.
+"""The aggregator of the shared protection: it takes shares, agrees with the others on the uploads, and adds them up.
 
     Collecting → SetCommitted → SetRevealed → SetAgreed → SumCommitted → SumRevealed
 
@@ -53,7 +53,7 @@ Secret = Annotated[bytes, Length(32)]
 
 
 def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
-    """Draw this aggregator's session key. Raises BadInput when `me` is not one of the aggregators."""
+    """Generate and publish this aggregator's session key. Raises BadInput when `me` is not one of the aggregators."""
     context = SharedContext.of(context)
     if context.helpers.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of an aggregator with index {me.member}")
@@ -66,15 +66,16 @@ def begin_aggregator(context: SessionContext, me: LocalParty) -> Transition:
 @message("Collecting")
 @dataclass(frozen=True)
 class Collecting:
-    """The aggregator's state in which it takes uploads, its session key published; the caller stores sealed shares."""
+    """The aggregator's state in which it accepts uploads under its published session key; the caller stores shares."""
 
     opened_by: ClassVar[type | None] = SessionKeys
     secret: Annotated[bytes, Length(32)] = field(repr=False)
     manifests: Manifests
 
     def accept(self, context: SharedContext, me: LocalParty, manifest: ShareManifest, sealed: bytes) -> Collecting:
-        """Take one upload; a repetition changes nothing. Store `sealed`, then the state, then send the receipt.
+        """Accept one client's signed list of share digests and its sealed share; a repetition changes nothing.
 
+        The caller stores `sealed`, then the state, then sends the receipt.
         Raises ProtocolViolation (the client) for what it did not sign, a second, different upload, or a share that is
         not the signed one or cannot be opened here. Whether all aggregators' shares add up to a sensible vector
         cannot be seen by anyone.
@@ -106,11 +107,11 @@ class Collecting:
     def work(
         self, context: SharedContext, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Close the set at once, since no other party is waited for."""
+        """Close the set of accepted uploads at once, since no other party is waited for."""
         return self.close(context, me)
 
     def close(self, context: SharedContext, me: LocalParty) -> Transition:
-        """Fix the accepted set, once and for ever. Raises SessionAborted below the minimum of clients."""
+        """Fix the accepted uploads for ever and commit to them. Raises SessionAborted below the minimum of clients."""
         if len(self.manifests) < (needed := fewest(context)):
             raise SessionAborted(f"only {len(self.manifests)} clients uploaded; at least {needed} are needed")
         state = SetCommitted(self.secret, self.manifests, me.randomness.bytes(32))
@@ -123,7 +124,7 @@ class Collecting:
 @message("SetCommitted")
 @dataclass(frozen=True)
 class SetCommitted:
-    """The aggregator's state with a fixed set of accepted uploads: the others' commitments are awaited."""
+    """The aggregator's state with its set of accepted uploads fixed, while it waits for the others' commitments."""
 
     awaits: ClassVar[type] = SetPledges
     secret: Secret = field(repr=False)
@@ -131,13 +132,13 @@ class SetCommitted:
     nonce: Digest = field(repr=False)
 
     def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
-        """Return the signed commitment to the accepted set."""
+        """Return the signed commitment to the accepted uploads."""
         number = context.number_of(me.member)
         commitment = bind.set_commitment(context, number, self.nonce, self.manifests)
         return bind.sign_pledge(context, me.identity, number, ACCEPTED, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetPledges) -> Transition:
-        """Reveal the list once everyone has committed. Raises what `check_pledges` raises."""
+        """Reveal the list of accepted uploads once all have committed. Raises ProtocolViolation (`check_pledges`)."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, ACCEPTED, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
@@ -148,14 +149,14 @@ class SetCommitted:
 @message("SetRevealed")
 @dataclass(frozen=True)
 class SetRevealed:
-    """The aggregator's state after revealing its list, to which its pledge binds it: the others' lists are awaited."""
+    """The aggregator's state after revealing its committed list of uploads, while it waits for the others' lists."""
 
     awaits: ClassVar[type] = SetLists
     secret: Secret = field(repr=False)
     pledges: Pledges
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SetLists) -> Transition:
-        """Agree on the uploads that are in all lists. Raises what `check_lists` and `intersect` raise."""
+        """Agree on the uploads that are in all aggregators' lists. Raises ProtocolViolation or SessionAborted."""
         context = SharedContext.of(context)
         check_lists(context, self.pledges, incoming.lists, SERVER_INDEX, of=context.numbers)
         return Transition(SetAgreed(self.secret, *intersect(context, incoming.lists)))
@@ -169,7 +170,7 @@ def check_lists(
     *,
     of: tuple[int, ...],
 ) -> None:
-    """Check one revealed list of each aggregator in `of` against the commitments that are `known`.
+    """Check the revealed lists of uploads, one of each aggregator in `of`, against the `known` commitments.
 
     Raises ProtocolViolation (`culprit`: who shows them), Equivocated when two aggregators were told different things.
     """
@@ -182,7 +183,10 @@ def check_lists(
 def check_list(
     context: SharedContext, known: tuple[AggregatorPledge, ...], shown: AcceptedUploads, culprit: int
 ) -> None:
-    """Check one revealed list against its commitment, and its commitments against `known` ones; as `check_lists`."""
+    """Check one revealed list of uploads against its commitment, and the commitments in it against `known` ones.
+
+    Raises what `check_lists` raises.
+    """
     number, name = shown.aggregator, context.name_of(shown.aggregator)
     if not bind.list_is_signed(context, shown):
         raise ProtocolViolation(culprit, f"shows a list that {name} did not sign")
@@ -199,7 +203,7 @@ def check_list(
 def intersect(
     context: SharedContext, lists: tuple[AcceptedUploads, ...]
 ) -> tuple[tuple[ShareManifest, ...], tuple[ManifestConflict, ...]]:
-    """Return the manifests that all checked lists hold alike, and a pair of manifests for each client that signed two.
+    """Return the uploads that are the same in all lists, and a conflicting pair for each client that signed two.
 
     Raises SessionAborted when fewer uploads are left than may be summed.
     """
@@ -271,7 +275,7 @@ class _ShareSum:
 
 @dataclass(frozen=True)
 class SetAgreed:
-    """The aggregator's state with one agreed set, for ever: its shares of exactly that set are to be added.
+    """The aggregator's state with the agreed uploads fixed for ever, before it adds its shares of exactly these.
 
     `conflicts` is the evidence against clients that were left out because they told aggregators different things.
     """
@@ -287,23 +291,23 @@ class SetAgreed:
         return tuple(manifest.client for manifest in self.manifests)
 
     def summing(self, context: SharedContext, me: LocalParty) -> _ShareSum:
-        """Return an empty sum, to which this aggregator's shares of the agreed set are added one at a time."""
+        """Return an empty sum, to which this aggregator's shares of the agreed uploads are added one at a time."""
         return _ShareSum(context, context.number_of(me.member), self.secret, self.manifests)
 
     def work(
         self, context: SharedContext, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Add the kept shares of the agreed set and this aggregator's own noise, and commit to the sum share."""
+        """Add the stored shares of the agreed uploads and this aggregator's own noise, and commit to the result."""
         total = self.summing(context, me)
         for client in total.waiting:
             total.add(client, kept(client))
         return self.commit(context, me, total.packed(noise() if noise is not None else None))
 
     def commit(self, context: SharedContext, me: LocalParty, packed: bytes) -> Transition:
-        """Fix the sum share that `_ShareSum.packed` gave, once and for ever, and forget the session key.
+        """Fix `packed` as this aggregator's share of the sum, for ever, commit to it, and forget the session key.
 
-        That these bytes are the sum of the shares is known to this aggregator alone: nobody can check it. Raises
-        BadInput for another length.
+        That these bytes, which `_ShareSum.packed` gave, are the sum of the shares is known to this aggregator alone:
+        nobody can check it. Raises BadInput for another length.
         """
         if len(packed) != context.packed_bytes:
             raise BadInput(f"a sum share has {context.packed_bytes} bytes, not {len(packed)}")
@@ -315,7 +319,7 @@ class SetAgreed:
 @message("SumCommitted")
 @dataclass(frozen=True)
 class SumCommitted:
-    """The aggregator's state with a fixed sum share and no session key: the others' commitments are awaited."""
+    """The aggregator's state with its share of the sum fixed, its key deleted, while it awaits others' commitments."""
 
     awaits: ClassVar[type] = SumPledges
     members: Members
@@ -324,13 +328,13 @@ class SumCommitted:
     digest: Digest = field(repr=False)
 
     def pledge(self, context: SharedContext, me: LocalParty) -> AggregatorPledge:
-        """Return the signed commitment to the sum share."""
+        """Return the signed commitment to this aggregator's share of the sum."""
         number = context.number_of(me.member)
         commitment = bind.sum_commitment(context, number, self.agreed, self.nonce, self.digest)
         return bind.sign_pledge(context, me.identity, number, SUM, commitment)
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SumPledges) -> Transition:
-        """Reveal the sum share once everyone has committed. Raises what `check_pledges` raises."""
+        """Reveal the share of the sum once everyone has committed. Raises ProtocolViolation (`check_pledges`)."""
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
@@ -341,13 +345,13 @@ class SumCommitted:
 @message("SumRevealed")
 @dataclass(frozen=True)
 class SumRevealed:
-    """The aggregator's state after revealing its sum share: the outcome is awaited."""
+    """The aggregator's state after revealing its share of the sum, while it waits for the server's outcome message."""
 
     awaits: ClassVar[type] = Outcome
     members: Members
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that the outcome's sum is that of the agreed set. Raises ProtocolViolation (the server)."""
+        """Check that the outcome names the agreed clients. Raises ProtocolViolation, blaming the server."""
         if incoming.members != self.members:
             raise ProtocolViolation(SERVER_INDEX, "opened the sum of another set")
         return Transition(self)

@@ -1,4 +1,4 @@
-"""The client of the shared protection: AwaitingSessionKeys → SharingReady → SharesSent. It sends one message.
+"""States of a client that sends additive shares in one message: AwaitingSessionKeys → SharingReady → SharesSent.
 
 `missing` proves from receipts and public lists which aggregator signed for an upload and left it out. Nobody can prove
 that a sum share is wrong or lacks its noise when its aggregator committed to it as it is.
@@ -33,14 +33,14 @@ from secagg.wire import message
 
 
 def begin_client(context: SessionContext, me: LocalParty) -> Transition:
-    """Wait for the aggregators to begin. Raises BadInput when `me` is not one of the clients."""
+    """Return the client's first state, which waits for session keys. Raises BadInput when `me` is not a client."""
     if context.identities.get(me.member) != me.identity.public:
         raise BadInput(f"this identity key is not that of client {me.member}")
     return Transition(AwaitingSessionKeys())
 
 
 def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
-    """Return the parts of an upload with their aggregators, each with the manifest."""
+    """Return the parts of an upload by aggregator; each goes along with the signed list of all parts' digests."""
     sizes = [sealed_bytes(context, number) for number in context.numbers]
     starts = accumulate(sizes, initial=0)
     return tuple(Delivery(*part) for part in zip(context.helpers, starts, sizes, strict=False))
@@ -48,12 +48,12 @@ def deliveries(context: SharedContext) -> tuple[Delivery, ...]:
 
 @dataclass(frozen=True)
 class AwaitingSessionKeys:
-    """The client's state before it sends anything: the aggregators' session keys are awaited."""
+    """The client's first state, in which it waits for the aggregators' session keys before it sends anything."""
 
     awaits: ClassVar[type] = SessionKeys
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: SessionKeys) -> Transition:
-        """Check every session key. Raises ProtocolViolation: the server, or the aggregator that signed a bad key."""
+        """Check every session key. Raises ProtocolViolation, blaming the server or the aggregator of a bad key."""
         context = SharedContext.of(context)
         bind.check_pledges(context, bind.KEY, incoming.pledges, SERVER_INDEX, of=context.numbers)
         bind.session_keys(context, incoming.pledges)
@@ -62,16 +62,16 @@ class AwaitingSessionKeys:
 
 @dataclass(frozen=True)
 class SharingReady:
-    """The client's state with all session keys: the vector can be split into shares."""
+    """The client's state with all aggregators' session keys, ready to split a vector into shares."""
 
     pledges: Pledges
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Split x into one share for each aggregator, x = Σ share_a mod 2^b, each sealed to its session key.
+        """Split the vector into additive shares, one for each aggregator, and seal each to its session key.
 
-        For a ≥ 2, share_a is the stream of a fresh seed; share_1 = x − Σ_{a ≥ 2} share_a, packed. Any m − 1 shares are
-        uniform and independent of x. `residues` is overwritten. The sealed shares follow each other in the order of the
-        aggregators. Raises BadInput for a vector of another session.
+        x = Σ share_a mod 2^b. For a ≥ 2, share_a is the stream of a fresh seed; share_1 = x − Σ_{a ≥ 2} share_a,
+        packed. Any m − 1 shares are uniform and independent of x. `residues` is overwritten. The sealed shares follow
+        each other in the order of the aggregators. Raises BadInput for a vector of another session.
         """
         context = SharedContext.of(context)
         context.check_vector(residues)
@@ -92,7 +92,7 @@ class SharingReady:
 @message("SharesSent")
 @dataclass(frozen=True)
 class SharesSent:
-    """The client's state with fixed shares and nothing that could unmask them; only the same bytes are sent again."""
+    """The client's state with its sealed shares fixed, unable to open them; it can only send the same bytes again."""
 
     awaits: ClassVar[type] = Outcome
     receipt: ClassVar[type] = ShareReceipt
@@ -100,7 +100,7 @@ class SharesSent:
     manifest: ShareManifest
 
     def check_receipt(self, context: SharedContext, receipt: ShareReceipt) -> None:
-        """Raise ProtocolViolation (the aggregator) for a receipt that is not signed or for another upload."""
+        """Raise ProtocolViolation, blaming the aggregator, if its receipt is not signed or is for another upload."""
         upload = (self.manifest.client, bind.manifest_digest(context, self.manifest))
         if (receipt.client, receipt.manifest) != upload or not bind.receipt_is_signed(context, receipt):
             raise ProtocolViolation(
@@ -110,11 +110,11 @@ class SharesSent:
     def broken_by(
         self, context: SharedContext, receipts: Iterable[ShareReceipt], evidence: SetLists
     ) -> tuple[str, ...]:
-        """Return the names of aggregators that signed a receipt, then a list without the upload (`audit.missing`)."""
+        """Return the names of aggregators that signed a receipt but left the upload out of their list (`missing`)."""
         return tuple(context.name_of(receipt.aggregator) for receipt in missing(context, receipts, evidence.lists))
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Outcome) -> Transition:
-        """Check that this client and enough others were summed. Raises ProtocolViolation (the server)."""
+        """Check that the sum includes this client and enough others. Raises ProtocolViolation, blaming the server."""
         if me.member not in incoming.members:
             raise ProtocolViolation(SERVER_INDEX, "the outcome leaves this client out")
         if len(incoming.members) < (needed := fewest(context)):
@@ -129,7 +129,7 @@ CLIENT_STATES = (SharesSent,)
 
 
 def share_digest(context: SharedContext, manifest: ShareManifest, sender: int, receiver: int) -> bytes | None:
-    """Return the SHA-256 of the aggregator's share that its client signed; None if not signed for these aggregators."""
+    """Return the signed digest of aggregator `receiver`'s share; None unless `sender` signed for these aggregators."""
     if manifest.client != sender or not bind.manifest_is_signed(context, manifest):
         return None
     return manifest.digests[context.number_of(receiver) - 1]

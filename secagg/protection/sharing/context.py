@@ -24,7 +24,7 @@ LARGEST_VECTOR = 2**31 - 17
 
 @dataclass(frozen=True)
 class SharedContext(SessionContext):
-    """The facts of a session whose helpers are aggregators: an aggregator's number is its place among them, from 1 on.
+    """The facts of a session with aggregators as helpers; they are numbered from 1 on, in the order of the roster.
 
     The sum stays secret as long as one aggregator is honest. Raises BadInput unless there are 2 to 16 of them, whose
     indices follow one another after the clients' (of whom only a cohort may be there), each with a name and with an
@@ -49,7 +49,7 @@ class SharedContext(SessionContext):
 
     @cached_property
     def aggregators(self) -> Mapping[int, bytes]:
-        """The Ed25519 identity keys of the aggregators by number (1…m)."""
+        """The aggregators' Ed25519 identity keys, by their numbers from 1 on."""
         return dict(enumerate(self.helpers.values(), start=1))
 
     @property
@@ -58,7 +58,7 @@ class SharedContext(SessionContext):
         return tuple(self.aggregators)
 
     def index_of(self, number: int) -> int:
-        """Return the roster index of the aggregator with this number; for no aggregator's number an unused index."""
+        """Return the roster index of the aggregator with this number, or an unused index if there is none."""
         return min(self.helpers) - FIRST + number
 
     def number_of(self, index: int) -> int:
@@ -66,12 +66,12 @@ class SharedContext(SessionContext):
         return 1 + tuple(self.helpers).index(index)
 
     def name_of(self, number: int) -> str:
-        """Return the name of the aggregator with this number, or a description of a number without aggregator."""
+        """Return the name of the aggregator with this number, or a description of the number if there is none."""
         return self.names[self.index_of(number)] if number in self.aggregators else f"aggregator {number}"
 
     @cached_property
     def binding(self) -> bytes:
-        """The binding of every key, hash and signature: round digest, session id, roster and aggregators."""
+        """The digest of round, session, roster and aggregators that every key, hash and signature is bound to."""
         return digest("shared session", self.round_digest, self.session_id, self.roster, *self.helpers.values())
 
     @property
@@ -79,18 +79,18 @@ class SharedContext(SessionContext):
         return sum(sealed_bytes(self, number) for number in self.numbers)
 
     def check_vector(self, residues: Residues) -> None:
-        """Raise BadInput unless `residues` are this session's `length` words of the ring."""
+        """Raise BadInput unless `residues` has the length and data type of this session's ring vectors."""
         if residues.shape != (self.length,) or residues.dtype != self.ring.word:
             raise BadInput(f"the session sums {self.length} {self.ring.word}, not {residues.dtype} {residues.shape}")
 
 
 def sealed_bytes(context: SharedContext, aggregator: int) -> int:
-    """Return the size of every sealed share for the aggregator with this number."""
+    """Return the size in bytes of a sealed share for the aggregator with this number."""
     return KEY_BYTES + (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + TAG_BYTES
 
 
 def fewest(context: SessionContext) -> int:
-    """Return the smallest number of uploads that is summed: all clients but the tolerated dropouts.
+    """Return the smallest number of uploads that may be summed: all clients but the tolerated drop-outs.
 
     Raises BadInput when these are fewer than the minimum of clients, or than 2 more than the colluders.
     """
@@ -105,7 +105,7 @@ def fewest(context: SessionContext) -> int:
 
 
 def explain(context: SessionContext) -> str:
-    """Return the conditions that hold, in words."""
+    """Return a text for people: the conditions under which vectors stay secret and the sum can be opened."""
     n, d, c = len(context.clients), context.dropouts, context.colluders
     needed = f"all but D = {d} of n = {n} must have uploaded, and at least 2 more than c = {c}"
     lines = [

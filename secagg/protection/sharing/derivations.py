@@ -1,4 +1,4 @@
-"""Hashes, signatures and keys of the shared protection: share streams, manifests, receipts, pledges.
+"""Functions of the shared protection that hash, sign, check signatures, derive keys and seal shares.
 
 One function for each labelled string.
 
@@ -32,17 +32,17 @@ UNSIGNED = bytes(64)
 
 
 def stream_key(context: SharedContext, seed: bytes, client: int, aggregator: int) -> bytes:
-    """Return the key of the stream that a 32-byte seed expands to."""
+    """Derive the key of the keystream that a share's 32-byte seed expands to."""
     return derive(seed, context.binding, "shared stream", number(client), number(aggregator))
 
 
 def seal_parts(client: int, aggregator: int, ephemeral: bytes, session_key: bytes) -> tuple[bytes, ...]:
-    """Return the parts that a sealed share's key is bound to (both public keys, as in RFC 9180, section 4.1)."""
+    """Return what a sealed share's key is bound to: sender, receiver and both public keys (RFC 9180, section 4.1)."""
     return (number(client), number(aggregator), ephemeral, session_key)
 
 
 def seal_associated(context: SharedContext, client: int, aggregator: int) -> bytes:
-    """Return associated data of a sealed share: session, sender and receiver."""
+    """Return the associated data of a sealed share: session, sender and receiver."""
     return labelled("shared share", context.binding, number(client), number(aggregator))
 
 
@@ -53,13 +53,13 @@ def _pledge_parts(context: SharedContext, pledge: AggregatorPledge) -> tuple[byt
 def sign_pledge(
     context: SharedContext, identity: SigningKey, aggregator: int, step: str, content: bytes
 ) -> AggregatorPledge:
-    """Return an aggregator's signed pledge; the same content gives the same bytes (Ed25519 is deterministic)."""
+    """Return an aggregator's signed statement (pledge) for one step; equal content gives equal bytes (Ed25519)."""
     pledge = AggregatorPledge(aggregator, step, content, UNSIGNED)
     return replace(pledge, signature=identity.sign("shared pledge", *_pledge_parts(context, pledge)))
 
 
 def pledge_is_signed(context: SharedContext, pledge: AggregatorPledge) -> bool:
-    """Return whether the aggregator that the pledge names signed it in this session."""
+    """Return whether the aggregator that the pledge (a signed statement) names signed it in this session."""
     identity = context.aggregators.get(pledge.aggregator, b"")
     return is_signed(identity, pledge.signature, "shared pledge", *_pledge_parts(context, pledge))
 
@@ -69,7 +69,7 @@ def _manifest_parts(context: SharedContext, manifest: ShareManifest) -> tuple[by
 
 
 def manifest_digest(context: SharedContext, manifest: ShareManifest) -> bytes:
-    """Return the digest of a manifest's content, whatever its signature."""
+    """Return the digest of a client's list of share digests (manifest), whatever its signature."""
     return digest("shared manifest", *_manifest_parts(context, manifest))
 
 
@@ -80,7 +80,7 @@ def sign_manifest(context: SharedContext, identity: SigningKey, client: int, dig
 
 
 def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
-    """Return whether the client that the manifest names signed it in this session, for all of its aggregators."""
+    """Return whether its client signed the manifest in this session, with one share digest for each aggregator."""
     identity = context.identities.get(manifest.client, b"")
     complete = len(manifest.digests) == len(context.aggregators)
     return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
@@ -93,7 +93,7 @@ def _receipt_parts(context: SharedContext, receipt: ShareReceipt) -> tuple[bytes
 def sign_receipt(
     context: SharedContext, identity: SigningKey, aggregator: int, manifest: ShareManifest
 ) -> ShareReceipt:
-    """Return an aggregator's signed receipt for one upload."""
+    """Return an aggregator's signed receipt for one client's upload."""
     receipt = ShareReceipt(aggregator, manifest.client, manifest_digest(context, manifest), UNSIGNED)
     return replace(receipt, signature=identity.sign("shared receipt", *_receipt_parts(context, receipt)))
 
@@ -105,13 +105,13 @@ def receipt_is_signed(context: SharedContext, receipt: ShareReceipt) -> bool:
 
 
 def set_digest(context: SharedContext, manifests: Iterable[ShareManifest]) -> bytes:
-    """Return digest of a set of uploads, given in the order of the clients."""
+    """Return the digest of a set of uploads, given in the order of the clients."""
     entries = (number(manifest.client) + manifest_digest(context, manifest) for manifest in manifests)
     return digest("shared set", context.binding, *entries)
 
 
 def set_commitment(context: SharedContext, aggregator: int, nonce: bytes, manifests: Iterable[ShareManifest]) -> bytes:
-    """Return an aggregator's commitment to the set that it accepted; the uniform nonce hides it."""
+    """Return an aggregator's commitment to the uploads that it accepted; the uniform nonce hides them."""
     return digest("shared accepted", context.binding, number(aggregator), nonce, set_digest(context, manifests))
 
 
@@ -120,7 +120,7 @@ def _list_parts(context: SharedContext, shown: AcceptedUploads) -> tuple[bytes, 
 
 
 def sign_list(context: SharedContext, identity: SigningKey, shown: AcceptedUploads) -> AcceptedUploads:
-    """Return the list with its aggregator's signature over the commitments that it has seen.
+    """Return an aggregator's list of uploads with its signature over all commitments that it has seen.
 
     The list itself is bound by the aggregator's own commitment among them.
     """
@@ -128,13 +128,13 @@ def sign_list(context: SharedContext, identity: SigningKey, shown: AcceptedUploa
 
 
 def list_is_signed(context: SharedContext, shown: AcceptedUploads) -> bool:
-    """Return whether the aggregator named in the list signed that it has seen the list's commitments."""
+    """Return whether the aggregator that the list of uploads names signed the commitments that it says it has seen."""
     identity = context.aggregators.get(shown.aggregator, b"")
     return is_signed(identity, shown.signature, "shared list", *_list_parts(context, shown))
 
 
 def sum_commitment(context: SharedContext, aggregator: int, agreed: bytes, nonce: bytes, packed: bytes) -> bytes:
-    """Return an aggregator's commitment to its sum share (`packed`: SHA-256) and the agreed set; the nonce hides it."""
+    """Return an aggregator's commitment to its share of the sum (SHA-256) and the agreed set; the nonce hides them."""
     return digest("shared sum", context.binding, number(aggregator), agreed, nonce, packed)
 
 
@@ -142,7 +142,7 @@ KEY, ACCEPTED, SUM = "key", "accepted", "sum"
 
 
 class Equivocated(ProtocolViolation):
-    """An aggregator signed two different pledges for one step, which ends the session; `evidence` convinces anyone."""
+    """Raised, ending the session, if an aggregator signed two different statements for a step; `evidence` proves it."""
 
     def __init__(self, culprit: int, evidence: PledgeConflict) -> None:
         self.evidence = evidence
@@ -158,7 +158,7 @@ def check_pledges(
     of: tuple[int, ...],
     known: tuple[AggregatorPledge, ...] = (),
 ) -> None:
-    """Check that `shown` is one signed pledge of each aggregator in `of`, and none other than those `known` already.
+    """Check that `shown` is one signed statement of each aggregator in `of`, none different from a `known` one.
 
     Raises ProtocolViolation (`culprit`: who shows them), Equivocated for an aggregator that signed another one.
     """
@@ -175,7 +175,7 @@ def check_pledges(
 
 
 def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) -> dict[int, bytes]:
-    """Return each aggregator's X25519 session key, from checked pledges.
+    """Return the aggregators' X25519 session keys by their numbers, from their checked, signed statements.
 
     Raises ProtocolViolation (the aggregator) for a key of small order, one not canonical or one that came before.
     """
@@ -195,7 +195,7 @@ _LABEL = "shared seal"
 def seal_share(
     context: SharedContext, session_key: bytes, client: int, aggregator: int, share: bytes, randomness: RandomSource
 ) -> bytes:
-    """Seal `share` to an aggregator's public session key under a fresh key. Raises WeakPublicKey."""
+    """Seal a share to an aggregator's public session key under a fresh key. Raises WeakPublicKey."""
     ephemeral = AgreementKey.generate(randomness)
     parts = seal_parts(client, aggregator, ephemeral.public, session_key)
     key = ephemeral.agree(session_key, context.binding, _LABEL, *parts)
@@ -203,7 +203,7 @@ def seal_share(
 
 
 def open_share(context: SharedContext, secret: AgreementKey, client: int, aggregator: int, sealed: bytes) -> bytes:
-    """Undo `seal_share`. Raises SealBroken for another length, a key of small order, or anything that differs."""
+    """Decrypt what `seal_share` returned. Raises SealBroken for another length, a weak key or any other difference."""
     ephemeral, ciphertext = sealed[:KEY_BYTES], sealed[KEY_BYTES:]
     if len(sealed) != sealed_bytes(context, aggregator):
         raise SealBroken("not a sealed share of this session")

@@ -1,4 +1,4 @@
-"""The messages of the shared protection. Bounds and meaning: protos/secagg/v1/sharing.proto."""
+"""Messages of the shared protection; the bounds and meaning of fields are in protos/secagg/v1/sharing.proto."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Digests = Annotated[tuple[bytes, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS
 @message("AggregatorPledge")
 @dataclass(frozen=True)
 class AggregatorPledge:
-    """A signed statement that an aggregator makes once for each step ("key", "accepted", "sum") of a session."""
+    """An aggregator's signed statement, only one for each step ("key", "accepted", "sum") of a session."""
 
     aggregator: Number
     step: Annotated[str, Length(3, 8)]
@@ -28,7 +28,7 @@ class AggregatorPledge:
 @message("ShareManifest")
 @dataclass(frozen=True)
 class ShareManifest:
-    """A client's one signature over the sealed shares for all aggregators."""
+    """A client's signed list of the digests of its sealed shares, one for each aggregator."""
 
     client: Index
     digests: Digests
@@ -38,7 +38,7 @@ class ShareManifest:
 @message("ShareReceipt")
 @dataclass(frozen=True)
 class ShareReceipt:
-    """An aggregator's signed statement that an upload is stored and will be in its set."""
+    """An aggregator's signed statement that it stored a client's upload and will list it as accepted."""
 
     aggregator: Number
     client: Index
@@ -63,7 +63,7 @@ class SessionKeys:
 @message("SetPledges")
 @dataclass(frozen=True)
 class SetPledges:
-    """The aggregators' signed commitments to the sets that they accepted."""
+    """The aggregators' signed commitments to the uploads that they accepted."""
 
     pledges: Said
 
@@ -71,7 +71,7 @@ class SetPledges:
 @message("SumPledges")
 @dataclass(frozen=True)
 class SumPledges:
-    """The aggregators' signed commitments to their sum shares."""
+    """The aggregators' signed commitments to their shares of the sum."""
 
     pledges: Said
 
@@ -79,7 +79,7 @@ class SumPledges:
 @message("AcceptedUploads")
 @dataclass(frozen=True)
 class AcceptedUploads:
-    """The set that an aggregator has committed to, and all commitments that it has seen, signed by it."""
+    """An aggregator's list of accepted uploads, as it committed to it, signed with all commitments that it has seen."""
 
     aggregator: Number
     nonce: Digest
@@ -91,7 +91,7 @@ class AcceptedUploads:
 @message("SetLists")
 @dataclass(frozen=True)
 class SetLists:
-    """The sets that the aggregators accepted: from an aggregator its own list, from the server all lists."""
+    """The aggregators' lists of accepted uploads: one when an aggregator sends its own, all when the server does."""
 
     lists: Annotated[tuple[AcceptedUploads, ...], Items(1, MAX_AGGREGATORS, ascending="aggregator")]
 
@@ -99,7 +99,7 @@ class SetLists:
 @message("SumShare")
 @dataclass(frozen=True)
 class SumShare(Announcement):
-    """The announcement of an aggregator's packed sum share, with all commitments that the aggregator has seen."""
+    """The announcement of an aggregator's share of the sum, with all commitments that the aggregator has seen."""
 
     aggregator: Number
     agreed: Digest
@@ -112,7 +112,7 @@ class SumShare(Announcement):
 @message("ManifestConflict")
 @dataclass(frozen=True)
 class ManifestConflict:
-    """Evidence against a client: two manifests with its signature that differ."""
+    """Evidence against a client: two different lists of share digests, both signed by it."""
 
     one: ShareManifest
     other: ShareManifest
@@ -121,7 +121,7 @@ class ManifestConflict:
 @message("PledgeConflict")
 @dataclass(frozen=True)
 class PledgeConflict:
-    """Evidence against an aggregator: two pledges for one step with its signature that differ."""
+    """Evidence against an aggregator: two different statements for one step, both signed by it."""
 
     one: AggregatorPledge
     other: AggregatorPledge

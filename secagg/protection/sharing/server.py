@@ -1,4 +1,4 @@
-"""The server of the shared protection: it relays what aggregators sign, and opens the sum. It never holds a share.
+"""The server of the shared protection: it relays what aggregators sign and opens the sum, but never holds a share.
 
     GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → VectorSum
 
@@ -63,7 +63,7 @@ class _GatheringPledges(_Gathering[Pledges]):
 
 
 class GatheringKeys(_GatheringPledges[SessionKeys]):
-    """The server's step that takes the aggregators' session keys. Raises BadInput when no sum can ever be opened."""
+    """The server's step that collects the aggregators' session keys. Raises BadInput when no sum can ever be opened."""
 
     awaits: ClassVar[type] = SessionKeys
     is_joining: ClassVar[bool] = True
@@ -82,7 +82,7 @@ class GatheringKeys(_GatheringPledges[SessionKeys]):
         session_keys(self._context, (*others, *pledges))
 
     def close(self) -> tuple[ServerState, Outgoing]:
-        """Send everybody the session keys: clients may upload, and the aggregators' time for that begins."""
+        """Send all parties the session keys: clients may upload now, and the aggregators' time for uploads begins."""
         keys = SessionKeys(self._pledges())
         return _GatheringSets(self._context), dict.fromkeys((*self._context.clients, *self._context.helpers), keys)
 

@@ -16,9 +16,10 @@ __all__ = ["ENGINES", "PROCESSES", "RAY", "Engine", "LocalProcesses", "RayCluste
 
 
 def engine_of(name: str, workers: int | None, folder: Path, address: str | None = None) -> Engine:
-    """Return the engine of this name: `workers` processes (None: one per core) that share arrays in `folder`, or Ray.
+    """Return the engine named `name`: local processes that share arrays in `folder`, or a Ray cluster.
 
-    `address`: of a Ray cluster; None starts one of so many workers on this machine. Raises BadInput.
+    `workers` None: one process per core. `address`: of a Ray cluster; None starts one of so many workers on this
+    machine. Raises BadInput.
     """
     if workers is not None and workers < 1:
         raise BadInput(f"{workers} workers cannot work", remedy="give at least 1")

@@ -34,17 +34,17 @@ class FetchedArrays(dict[str, NDArray[Any]]):
 
 
 class Shelf(Protocol):
-    """Arrays that all processes of an open engine can read, and the means to run tasks on them."""
+    """Shared arrays of an open engine, which all its processes can read, and the means to run tasks on them."""
 
     @property
     def folder(self) -> Path | None:
-        """A private folder that all processes share, removed with the shelf; None where they share no disk."""
+        """A private folder that all processes share, removed when the engine ends; None where they share no disk."""
 
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Make an array readable to all processes under a name."""
 
     def run(self, function: Function[C, T, R], context: C, tasks: Sequence[T]) -> Iterator[tuple[T, R]]:
-        """Run every task, and yield each with its result as soon as that is there, in any order.
+        """Run a function on every task, and yield each task with its result as soon as that is there, in any order.
 
         Raises BadInput when a process dies; what was given before stays.
         """
@@ -54,4 +54,4 @@ class Engine(Protocol):
     """Processes that run tasks, on this machine or on others."""
 
     def open(self) -> AbstractContextManager[Shelf]:
-        """Start or connect the processes, and return their shelf. Raises BadInput where that fails."""
+        """Start or connect the processes, and return a `Shelf` of shared arrays. Raises BadInput where that fails."""

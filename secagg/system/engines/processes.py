@@ -41,7 +41,7 @@ class LocalProcesses:
 
     @contextmanager
     def open(self) -> Iterator[_Shelf]:
-        """Remove the folders of killed runs, and yield a shelf in a new folder."""
+        """Remove the folders that killed runs left, and yield a `Shelf`, which shares arrays in a new folder."""
         remove_leftovers(self.folder)
         with owned_folder(self.folder) as folder:
             yield _Shelf(folder, self.workers or os.cpu_count() or 1)

@@ -1,1 +1,1 @@
-"""Attacks that infer class counts, single records or one client's part from sums; none is a membership test."""
+"""Attacks on sums that infer class counts, single records or one client's contribution (not membership tests)."""

@@ -1,4 +1,4 @@
-"""Solve for one member's part, by least squares, from the sums of rounds whose cohorts differ.
+"""Solve for one client's contribution, by least squares, from the sums of rounds with different participants.
 
 Sums over cohorts that change, of parts that hardly do, are linear equations with known coefficients: two that differ
 by a member give its part (Dinur & Nissim 2003), and cohorts drawn anew give everybody's after about as many rounds as
@@ -44,7 +44,7 @@ SEED = 20_030_609
 
 
 def compare(equations: Equations, parts: Mapping[str, Rows]) -> Scores:
-    """Compare each separable member's recovered contribution with all true contributions: cosines, row by row.
+    """Compare recovered contributions with all true ones by cosine, row by row, for members the equations separate.
 
     `parts` are the true contributions, by member; separable are the members that the equations tell apart. Both less
     the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count alike.

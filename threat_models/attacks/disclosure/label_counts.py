@@ -1,4 +1,4 @@
-"""Read the class counts of a client from its vector, and estimate them from its class sums.
+"""Infer how many records of each class a client has, from its vector's counts or from its class sums.
 
 Where a sum divides classes into cells, these are added up: single cells are for `small_cells`.
 """
@@ -59,12 +59,12 @@ def class_shares(counts: NDArray[Any]) -> Floats:
 
 
 def records_of_adversary(knowledge: Knowledge) -> AuditRecords:
-    """Return the records that the adversary has itself: the public ones or, where there are none, the candidates."""
+    """Return the records that the adversary has: the public ones or, where there are none, the candidates."""
     return knowledge.public if knowledge.public is not None else knowledge.candidates
 
 
 def compare_errors(metric: Metric, guessed: Floats, blind: Floats) -> tuple[Measure, ConfidenceInterval | None]:
-    """Measure a guess's mean error beside a blind guess's, and the confidence interval of the mean difference.
+    """Measure a guess's mean error beside a blind guess's, with the confidence interval of the mean difference.
 
     The errors are paired. Both intervals resample the errors; of fewer than FEWEST there are none.
     """
@@ -129,7 +129,7 @@ def _make_control(knowledge: Knowledge, classes: int, is_true: bool) -> Control:
 
 
 def split_by_class(records: AuditRecords) -> list[AuditRecords]:
-    """Split records among `CONTROL_CLIENTS` made-up clients, so that each has few classes."""
+    """Split records among made-up clients (`CONTROL_CLIENTS` of them), so that each has few classes."""
     parts = np.array_split(np.argsort(records.labels, kind="stable"), CONTROL_CLIENTS)
     return [records.take(rows) for rows in parts]
 

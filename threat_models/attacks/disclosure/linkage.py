@@ -1,4 +1,4 @@
-"""Link a member's part of one round to its part of another round, or to its data set.
+"""Link a member's anonymous contribution of one round to its contribution of another round, or to its data set.
 
 Where members' own parts are to be seen (without protection, or where a method hands them round) names can be taken off
 them. What is left says whose they are if a member's part resembles its part of another round, or what a data set
@@ -75,7 +75,7 @@ class _LinkedParts:
 
 
 def link(name: str, ones: Sequence[Rows], others: Sequence[Rows]) -> _LinkedParts:
-    """Link each member's rows in `ones` to the most similar member's rows in `others`, listed in the same order.
+    """Match each member's rows in `ones` to the most similar rows in `others`, which lists members in the same order.
 
     Rows are taken in direction alone, beyond the mean of all members; of equals none is the most alike. Rows of zeros,
     and of one number, have no direction.

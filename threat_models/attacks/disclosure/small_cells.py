@@ -1,4 +1,4 @@
-"""Find small cells: in an exact sum, a cell of one record is that record, and a cell of one client is its own sum.
+"""Find cells (classes or parts of one) of an exact sum with one record or one client, whose data they disclose.
 
 A cell is a class, or what a sum divides classes into; of sums of other things than records, such as projections, what
 stands there is all that a record or a client adds. The rule that no published cell may stand for too few is as old
@@ -44,12 +44,12 @@ UNKNOWN = (
 
 
 def find_single(blocks: Blocks) -> Integers:
-    """Find the cells of an exact sum that hold one record each, so that the cell's sum is the record."""
+    """Find the cells (classes or parts of one) of an exact sum with one record each: the cell's sum is this record."""
     return np.flatnonzero(np.asarray(blocks["counts"]) == 1)
 
 
 def recognise(blocks: Blocks, records: AuditRecords) -> NDArray[np.bool_]:
-    """Find which records (n,) are alone in a cell of an exact sum: the cell's count is 1 and its sum the record."""
+    """Flag the records (n,) that are alone in their cell (class or part of one) of an exact sum: count 1, equal sum."""
     counts, sums = np.asarray(blocks["counts"]), np.asarray(blocks["class_sums"])
     found: NDArray[np.bool_] = np.zeros(len(records), dtype=np.bool_)
     rows = np.flatnonzero(counts[records.cells] == 1)
@@ -213,7 +213,7 @@ SMALL_CELLS = Attack(
 
 
 def records_between(view: View, known: AuditRecords) -> AuditRecords:
-    """Find the records, with classes, that a plan's sums reveal together but the last sum alone does not.
+    """Find records, with their classes, that a plan's exact sums reveal together but the last sum alone does not.
 
     Such a record is alone in a cell of an earlier sum or, up to sign, of the difference of two sums. A difference that
     looks like one record may be of three or more: it counts where one sum holds all of the other, where it has the

@@ -1,4 +1,4 @@
-"""Subtract sums: of two sessions that differ by a client, or the vectors of colluding clients from a sum of all."""
+"""Subtract sums to isolate a client: of two sessions that differ by it, or colluders' vectors from the sum of all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTROL_RECORDS = 20
 
 
 def measure_signals(blocks: Blocks, noise: Noise) -> tuple[Measure, ...]:
-    """Measure each block's signal-to-noise ratio: its mean square over the noise's variance, minus 1.
+    """Measure the signal-to-noise ratio of each block (named array): mean square over the noise's variance, minus 1.
 
     The interval is that of a noncentral χ², by its variance.
     """
@@ -49,14 +49,14 @@ def measure_signals(blocks: Blocks, noise: Noise) -> tuple[Measure, ...]:
 
 
 def is_visible(blocks: Blocks, noise: Noise | None) -> bool:
-    """Return whether a block surely holds more signal than noise; without noise, whether any entry is not 0."""
+    """Return whether any block (array) has, with confidence, more signal than noise; without noise, a nonzero entry."""
     if noise is None:
         return any(np.any(block) for block in blocks.values())
     return any(each.low > 1 for each in measure_signals(blocks, noise))
 
 
 def is_hidden(blocks: Blocks, noise: Noise | None) -> bool:
-    """Return whether each block surely holds no more signal than noise; without noise, whether all entries are 0."""
+    """Return whether every block (array) has, with confidence, no more signal than noise; without noise, only zeros."""
     if noise is None:
         return not is_visible(blocks, None)
     return all(each.high <= 1 for each in measure_signals(blocks, noise))
@@ -151,7 +151,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
 
 
 def noise_left(view: View, honest: int) -> Noise | None:
-    """Return the noise unknown to colluders: what `honest` clients added, or all of it if clients add none."""
+    """Return the noise unknown to colluders: that of `honest` (a number) clients, or all of it if clients add none."""
     if view.noise is None or view.plan.noise != NoiseFrom.CLIENT:
         return view.noise
     part = math.sqrt(honest / len(view.members))

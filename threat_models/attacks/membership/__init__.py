@@ -1,1 +1,1 @@
-"""Membership tests: whether a record was among those that were summed, or that a head was made of."""
+"""Membership tests: whether a record was among those that were summed, or from which a head was made."""

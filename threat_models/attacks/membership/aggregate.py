@@ -1,4 +1,4 @@
-"""Test whether a record is in a sum: by the likelihood ratio, the best test there is, and by the release alone.
+"""Test whether a record is in a sum, by the optimal likelihood-ratio test and by a test of the released sum alone.
 
 Homer et al. 2008 and Dwork et al. 2015 tell members from exact statistics; with Gaussian noise of known strength the
 likelihood ratio is the best test there is (Neyman & Pearson 1933), and it is linear in the release.
@@ -55,7 +55,7 @@ class _BestTest:
 def score_by_release(
     release: Blocks, noise: Noise | None, records: AuditRecords, public: AuditRecords | None
 ) -> Floats:
-    """Score records (n,) for membership by the release and public records alone.
+    """Score records (n,) for membership in a sum, by the released sum and public records alone.
 
     An exact sum of fewer records than features: whether the record lies in the range of B. Else how much likelier the
     record is under the classes that the release describes than under those of the release and the public records
@@ -210,7 +210,7 @@ def _choose_pool(knowledge: Knowledge) -> AuditRecords:
 
 
 def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
-    """Make a control on exact sums: the test must find the summed records (`is_true`), or must not find others."""
+    """Run a control on exact sums: the test must find the summed records (`is_true`), or must not find others."""
     pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape
     few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
@@ -265,7 +265,7 @@ FEWEST = 64
 
 
 def contribute_to(view: View) -> Contribute | None:
-    """Return a function that computes what records add to a view's sum; None if single records add nothing alone.
+    """Return a function that computes what records add to the sum in a view; None where it is not a sum over records.
 
     By the method's own `contribute`, whatever the blocks' kinds; in the session's names and shapes, per record.
     """
@@ -285,7 +285,7 @@ def contribute_to(view: View) -> Contribute | None:
 
 
 def squares_by(contribute: Contribute | None, records: AuditRecords, noise: Noise) -> Squares | None:
-    """Return a function that computes records' μ² over all noisy blocks; None if what they add cannot be computed.
+    """Return a function that computes μ² = ‖Δ‖²/σ² of each record's contribution Δ to a noisy sum; None if impossible.
 
     This is the closed form of moments where the blocks are called so, and some of the `records` add just these. Else
     each record's part is computed by itself.
@@ -305,7 +305,7 @@ def _squared_mu_by(contribute: Contribute, records: AuditRecords, noise: Noise) 
 
 
 def choose_some(squares: Squares, records: AuditRecords, release: Blocks) -> AuditRecords:
-    """Choose the records to compute μ² of: all where that is cheap (`squared_mu`), else evenly spread ones."""
+    """Choose records for which to compute μ² by `squares`: all where cheap (`squared_mu`), else evenly spread ones."""
     if squares is squared_mu:
         return records
     entries = max(1, sum(np.size(block) for block in release.values()))

@@ -42,13 +42,13 @@ SHRINKAGE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Blind:
-    """The blind guess: scores by a classifier that sees a test's records but no sum; None if there are too few."""
+    """The blind baseline: a classifier's scores for records without any sum; None if there are too few records."""
 
     scores: Scores | None = field(repr=False)
 
     @classmethod
     def of(cls, records: AuditRecords, is_member: Flags) -> Blind:
-        """Compute the blind guess by a cross-validated ridge classifier on records' features and their squares.
+        """Score the records, without a sum, by a cross-validated ridge classifier on features and squared features.
 
         `records` are those that the test compares, with members and others of one proportion in every class.
         """
@@ -66,16 +66,16 @@ class Blind:
 
     @property
     def area(self) -> Measure | None:
-        """The area under the ROC curve of the blind guess; None without a guess."""
+        """Area under the ROC curve of the blind baseline (a classifier without a sum); None if it has no scores."""
         return None if self.scores is None else replace(self.scores.area(min(LEVEL, current_level())), metric=BLIND)
 
     @property
     def tells(self) -> bool:
-        """Whether the blind guess surely separates members from others."""
+        """Whether the blind baseline (a classifier without a sum) separates members from others, with confidence."""
         return self.area is not None and self.area.low > metrics.CHANCE
 
     def allows(self, scores: Scores) -> bool:
-        """Return whether a test counts: the blind guess fails, or the test is surely better."""
+        """Return whether a membership test counts: the blind baseline fails, or the test is better with confidence."""
         if self.scores is None or self.area is None or not self.tells:
             return True
         low, least = metrics.RATES[0], self.area.high
@@ -84,17 +84,17 @@ class Blind:
         return is_better or (scores.supports(low) and rates[0].low > max(metrics.NOTABLE_FACTOR * low, rates[1].high))
 
     def lets_succeed(self, scores: Scores) -> bool:
-        """Return whether a test succeeds, and by more than the blind guess."""
+        """Return whether a membership test succeeds, and does better than the blind baseline."""
         return metrics.succeeds(scores) and self.allows(scores)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The area under the ROC curve of the blind guess, as a tuple for a finding; empty without a guess."""
+        """The blind baseline's area under the ROC curve, as a tuple for a finding; empty if it has no scores."""
         return () if self.area is None else (self.area,)
 
     @property
     def sentence(self) -> str:
-        """The report's sentence on a blind guess that separates members from others, after a space; else empty."""
+        """Warning for the report, after a space, if the blind baseline separates members from others; else empty."""
         if self.area is None or not self.tells:
             return ""
         return (
@@ -106,7 +106,7 @@ class Blind:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The records of a membership attack: those candidates that give every class the same proportion of members.
+    """The candidate records that a membership attack compares, with the same proportion of members in every class.
 
     `public` are records that nobody had, of the same classes; `rows` says which of the candidates are `records`.
     """
@@ -122,7 +122,7 @@ class Trial:
 
     @classmethod
     def of(cls, attack: str, view: View, knowledge: Knowledge, progress: Progress) -> Trial:
-        """Make a trial of candidates chosen so that all classes have the same proportion of members."""
+        """Make a trial of an attack on candidates chosen so that all classes have the same proportion of members."""
         known, public = knowledge.candidates, knowledge.public
         rows = metrics.match_classes(known.labels, knowledge.is_member)
         public = known.take(slice(0)) if public is None else public
@@ -130,20 +130,20 @@ class Trial:
 
     @property
     def outside(self) -> AuditRecords:
-        """The trial's records that no member had."""
+        """The trial's records that belong to no member."""
         return self.records.take(~self.is_member)
 
     @cached_property
     def blind(self) -> Blind:
-        """The blind guess for the trial's records."""
+        """The blind baseline for the trial's records: scores by a classifier without a sum."""
         return Blind.of(self.records, self.is_member)
 
     def scored(self, values: Floats) -> Scores:
-        """Return a test's `values` (n,) for the trial's records as `Scores`."""
+        """Return a test's scores `values` (n,) for the trial's records, together with the true memberships."""
         return Scores(values, self.is_member)
 
     def say(self, sentence: str) -> Finding:
-        """Return an inconclusive finding, with this sentence as the reason."""
+        """Return an inconclusive finding of the attack, with `sentence` as the reason."""
         return Finding(self.attack, "", Verdict.INCONCLUSIVE, sentence)
 
     def find(
@@ -160,15 +160,15 @@ class Trial:
         beside: tuple[Measure, ...] = (),
         pointed: tuple[Measure, ...] = (),
     ) -> Finding:
-        """Judge tests against the blind guess and the plan's claimed ε, and return the finding.
+        """Judge membership tests against the blind baseline and the plan's claimed ε, and return the finding.
 
-        The claim is compared only with tests that the blind guess `allows`. `sentence` holds each test's success as
+        The claim is compared only with tests that the blind baseline `allows`. `sentence` holds each test's success as
         {words}, or that of the first without its name as {word}, and {blind}. The attack succeeds where a test surely
         tells members better than the claim allows, or than the records alone do, or members of the `worst` class, or
         where something `beside` the tests did; it is withstood where all tests surely fail on records that are not told
         apart anyway, but without `withstood` they say nothing of protection. Measures `beside` them stand before those
-        of the blind guess, those of what they `pointed` at after. `lines` are the names of the tests' ROC curves, where
-        these are not the figures' words.
+        of the blind baseline, those of what they `pointed` at after. `lines` are the names of the tests' ROC curves,
+        where these are not the figures' words.
         """
         blind, claim, found = self.blind, self.view.claim, list[Measure]()
         for figures, scores in tests.items():
@@ -193,7 +193,7 @@ class Trial:
 def try_candidates(
     attack: str, nothing: str, material_of: Callable[[View], T | None], score: Callable[[T, Trial], Finding]
 ) -> Run:
-    """Make the function `run` of a membership attack that compares records with public records of their class.
+    """Make the `run` function of a membership attack that compares candidates with public records of their class.
 
     `material_of` takes from a view what it works on: None, with `nothing` as the reason, where it does not apply.
     """
@@ -211,7 +211,7 @@ def try_candidates(
 
 
 def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> tuple[Control, Control]:
-    """Make a test's two controls from scores (n,) of several draws; the first `few` records of each are members.
+    """Make a test's two controls from the scores (n,) of several draws; each draw's first `few` records are members.
 
     These must be told from the others, and as many of the others, called members, must not.
     """

@@ -48,18 +48,18 @@ TPR, FPR = (
 
 @dataclass(frozen=True)
 class Figures:
-    """The metrics of one membership test: `name` ends their ids, `words` their labels."""
+    """Names for the metrics of one membership test: `name` ends the metrics' ids, `words` ends their labels."""
 
     name: str
     words: str
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All metrics that `measure` may return for this test."""
+        """All metrics that `measure` may return for this membership test."""
         return tuple(self.variant(each) for each in (AUC, *TPR.values(), *FPR.values()))
 
     def variant(self, metric: Metric) -> Metric:
-        """Return the metric with this test's `name` after its id and `words` after its label."""
+        """Return the metric for this membership test: `name` is added to its id, and `words` to its label."""
         return metric.variant(self.name, self.words)
 
 
@@ -82,11 +82,11 @@ class Scores:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are at least two members and two non-members."""
+        """Whether the test can be judged: it scored at least two members and two non-members."""
         return min(len(self.positive), len(self.negative)) > 1
 
     def take(self, rows: Flags) -> Scores:
-        """Return the scores of the candidates at `rows`."""
+        """Return the scores of the candidates that `rows` flags."""
         return Scores(self.values[rows], self.is_member[rows])
 
     def supports(self, fpr: float, level: float | None = None) -> bool:
@@ -95,7 +95,7 @@ class Scores:
         return float(stats.binom.ppf(level / 4, len(self.negative), fpr)) >= 1
 
     def threshold(self, fpr: float) -> float:
-        """Return the threshold of a false positive rate: the score that at most this part of non-members exceeds."""
+        """Return the threshold for a false positive rate: the score that at most this share of non-members exceeds."""
         return self._largest(int(fpr * len(self.negative) + 1e-9))
 
     def hits(self, fpr: float) -> int:
@@ -127,7 +127,7 @@ class Scores:
         return Measure(metric, value, low, high, method, fpr)
 
     def false_rate(self, fpr: float) -> Measure:
-        """Measure the false positive rate at the threshold that `rate` uses."""
+        """Measure the actual false positive rate at the threshold that `rate` uses for the nominal rate `fpr`."""
         wrong = int((self.negative > self.threshold(fpr)).sum())
         return intervals.clopper_pearson(wrong, len(self.negative)).measure(FPR[fpr])
 
@@ -137,7 +137,7 @@ class Scores:
 
 
 def pool_scores(parts: Sequence[Scores]) -> Scores:
-    """Join the scores of several tests into one."""
+    """Join the scores and true memberships of several tests into one."""
     return Scores(np.concatenate([each.values for each in parts]), np.concatenate([each.is_member for each in parts]))
 
 
@@ -159,7 +159,7 @@ def match_classes(labels: NDArray[np.int64], is_member: Flags) -> Flags:
 
 
 def measure(scores: Scores, figures: Figures, claim: PrivacyClaim | None = None) -> tuple[Measure, ...]:
-    """Measure a test's ROC area, true positive and false positive rates, with the ceilings that a claim sets.
+    """Measure a test's ROC area, true and false positive rates, with the upper bounds that a privacy claim implies.
 
     Beside a claim, the levels are corrected for comparing several numbers with it. Empty unless there are two of
     either kind at least.
@@ -177,7 +177,7 @@ def measure(scores: Scores, figures: Figures, claim: PrivacyClaim | None = None)
 
 
 def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequence[str]) -> tuple[Measure, ...]:
-    """Measure the largest ROC area of any class, corrected for their number; empty if all classes are too small."""
+    """Measure the largest ROC area of any class, corrected for the number of classes; empty if all are too small."""
     classes = [(scores.take(labels == label), name) for label, name in enumerate(names)]
     judged = [(each, name) for each, name in classes if min(len(each.positive), len(each.negative)) >= FEWEST]
     if not judged:
@@ -188,7 +188,7 @@ def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequen
 
 
 def metric_pointed(name: str, what: str) -> Metric:
-    """Make the metric of `measure_pointed`: `name` ends its id, `what` begins its label ("slot sums point")."""
+    """Make the metric for `measure_pointed`; `name` ends its id, `what` is in its label, such as "slot sums point"."""
     good = "{baseline}, the members' share of the candidates"
     return Metric(f"reidentified.{name}", f"members' among the records that {what} at", SHARE, good)
 
@@ -203,7 +203,7 @@ def measure_pointed(scores: Scores, metric: Metric) -> tuple[Measure, ...]:
 
 
 def succeeds(scores: Scores) -> bool:
-    """Return whether a test surely separates members from others by a margin that matters.
+    """Return whether a test separates members from others, with confidence and by a margin that matters.
 
     In ROC area, or in the true positive rate at the first of `RATES`.
     """
@@ -238,22 +238,22 @@ def describe(scores: Scores) -> str:
 
 
 def tells_class(worst: Iterable[Measure]) -> bool:
-    """Return whether the test surely succeeds on the worst class (`measure_worst_class`)."""
+    """Return whether the test succeeds, with confidence, on the class with the largest ROC area, given in `worst`."""
     return any(each.low > NOTABLE_AREA for each in worst)
 
 
 def describe_class(worst: Sequence[Measure]) -> str:
-    """Return a sentence on the worst class; empty if the test does not surely succeed on it."""
+    """Return a sentence on the class with the largest ROC area; empty if the test does not surely succeed on it."""
     return f" The {worst[0].label}, is {worst[0].value:.3f}." if tells_class(worst) else ""
 
 
 def crosses(found: Iterable[Measure]) -> bool:
-    """Return whether any measure is surely above its ceiling, the most that the privacy claim allows."""
+    """Return whether any measure exceeds, with confidence, its ceiling, the most that the privacy claim allows."""
     return any(each.ceiling is not None and each.low > each.ceiling for each in found)
 
 
 def withstands(scores: Scores) -> bool:
-    """Return whether a test surely fails: even its upper confidence limits are below those of a success.
+    """Return whether a test fails with confidence: even its upper confidence limits are below those of a success.
 
     Where all of the area's interval lies below one half, the records are not those that they were given for; where it
     is wide, the sample says little of either. Of single classes this says nothing.
@@ -285,6 +285,6 @@ def roc(title: str, lines: Mapping[str, Scores], claim: PrivacyClaim | None = No
 
 
 def series_of(name: str, found: Mapping[float, intervals.ConfidenceInterval | Measure]) -> Series:
-    """Return a plotted line with confidence limits; `found` are its values by x."""
+    """Return a line to plot, with confidence limits; `found` maps each x to a value with its interval."""
     values, low, high = (tuple(getattr(each, at) for each in found.values()) for at in ("value", "low", "high"))
     return Series(name, tuple(found), values, low, high)

@@ -1,4 +1,4 @@
-"""Check that a sum holds the planned noise: by its records if all are known, else by what holds in every exact sum.
+"""Check that a sum holds the planned noise, by its records if all are known, else by invariants of exact sums.
 
 Noise that is missing from one block drowns among the entries of the others: each block is tested by itself.
 """
@@ -33,7 +33,7 @@ LEAST_BITS = 30
 
 @dataclass(frozen=True)
 class NoiseCheck:
-    """Ratios of measured to planned noise variance, by name, of the blocks that could be tested.
+    """Ratios of measured to planned noise variance, by name, of the blocks (named arrays) that could be tested.
 
     `is_complete`: in all of them, since all that was summed is known.
     """
@@ -43,22 +43,22 @@ class NoiseCheck:
 
     @property
     def worst(self) -> Measure | None:
-        """The measure with the lowest upper limit of all blocks; None where no block could be tested."""
+        """The noise ratio with the lowest upper limit of all blocks (named arrays); None where none could be tested."""
         return min(self.blocks.values(), key=lambda found: found.high, default=None)
 
     @property
     def short(self) -> tuple[str, ...]:
-        """The names of the blocks that surely hold less noise than planned."""
+        """Names of the blocks (named arrays) that hold less noise than planned, with confidence."""
         return tuple(name for name, found in self.blocks.items() if found.high < 1)
 
     def reduce(self, planned: Noise) -> Noise:
-        """Return the planned noise, reduced to what was measured in the blocks that surely hold less."""
+        """Return the planned noise, reduced to the measured one in blocks (named arrays) that surely hold less."""
         less = {name: math.sqrt(max(self.blocks[name].value, LEAST_RATIO)) for name in self.short}
         return {name: replace(each, sigma=each.sigma * less.get(name, 1.0)) for name, each in planned.items()}
 
 
 def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> NoiseCheck:
-    """Compare the noise in a release with the planned noise; `known` is the exact sum of the known records.
+    """Compare the noise in a released sum with the planned noise; `known` is the exact sum of the known records.
 
     Where these are not all, by what holds in every exact sum, whatever its records.
     """
@@ -77,7 +77,7 @@ def check_noise(release: Blocks, known: Blocks, noise: Noise, grid: Grid) -> Noi
 
 
 def is_explained(scaled: Mapping[str, Floats]) -> bool:
-    """Return whether a standardised residual is only planned noise, so that all records in the sum are known.
+    """Return whether a standardised residual is planned noise alone, so that all records in the sum are known.
 
     Not where no records are counted: a few more or less would hardly show.
     """
@@ -121,7 +121,7 @@ def _zero_residuals(release: Blocks, noise: Noise, grid: Grid) -> dict[str, Floa
 
 
 def parities_agree(release: Blocks) -> bool:
-    """Return whether second moments and class sums agree in parity, as q² and q do; with noise only half would.
+    """Return whether each feature's second moment has the parity of its sum, as q² and q have in exact integer sums.
 
     Says something of both blocks at once, from 30 features on: noise on either makes each agree with probability ½.
     """

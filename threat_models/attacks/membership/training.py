@@ -35,7 +35,7 @@ SEED = 20_190_520
 
 
 def score_by_losses(models: Sequence[TrainedModel], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
-    """Score records (n,) by how far their loss falls after the first model, minus the fall usual in their class.
+    """Score records (n,) by how far their loss falls after the first model, minus the usual fall in their class.
 
     Of one model, minus its loss.
     """

@@ -1,1 +1,1 @@
-"""Attacks on results of single methods, such as heads, prototypes, adapters or latents."""
+"""Attacks on the results of particular methods, such as heads, prototypes, adapters or latents."""

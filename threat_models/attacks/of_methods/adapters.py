@@ -1,4 +1,4 @@
-"""Test membership by the rounds of a shared adapter, and infer which question a member's records ask.
+"""Test membership by the rounds of a shared adapter, and infer which type of question a member's records contain.
 
 Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
 adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
@@ -59,7 +59,7 @@ class Seen:
 
     @classmethod
     def of(cls, rounds: Sequence[TrainingRound], knowledge: Knowledge, public: AuditRecords) -> Seen:
-        """Collect the adapter's states, and train a head on public records. Raises TypeError without adapters."""
+        """Collect adapter states, and fit the adversary's head to public records. Raises TypeError without adapters."""
         work = rounds[-1].work
         if not isinstance(work, AdapterUpdate) or knowledge.within is None:
             raise TypeError("these rounds move no adapter")
@@ -71,7 +71,7 @@ class Seen:
         return replace(seen, head=np.concatenate([trained.weight.ravel(), trained.bias]).astype(np.float64))
 
     def pooled(self, state: Floats, records: AuditRecords) -> Floats:
-        """Compute records' features (n, d) by the encoder, with the adapter at `state`."""
+        """Compute records' features (n, d) by the encoder, with the adapter in the given state."""
         import torch
 
         from secagg.networks.programs import named_parameters
@@ -84,13 +84,13 @@ class Seen:
             return torch.cat([self.program.encoder.pooled(part) for part in parts]).numpy().astype(np.float64)
 
     def losses(self, state: Floats, records: AuditRecords) -> Floats:
-        """Compute records' losses (n,) under the adversary's head, with the adapter at `state`."""
+        """Compute records' losses (n,) under the adversary's head, with the adapter in the given state."""
         weight, bias = np.split(self.head, [self.program.adapted.dimension * self.program.classes])
         scores = self.pooled(state, records) @ weight.reshape(self.program.classes, -1).T + bias
         return losses(scores, records.labels)[0]
 
     def falls(self, records: AuditRecords) -> Floats:
-        """Compute how far the losses (n,) fall from the first state to the last; with one state, minus the losses."""
+        """Compute the fall of losses (n,) from the first adapter state to the last; of one state, minus the losses."""
         last = self.losses(self.states[-1], records)
         return self.losses(self.states[0], records) - last if len(self.states) > 1 else -last
 

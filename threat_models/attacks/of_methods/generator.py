@@ -1,4 +1,4 @@
-"""Test membership by a shared generator of embeddings: records far from what it generates are taken for members'.
+"""Test membership by a shared generator of embeddings: records far from its embeddings are taken for members'.
 
 FRAug's generator learns to make embeddings unlike those of the records that taught it (Chen et al.
 2023, Eq. 5), and every member and the server get it. So a member's record lies, as the public classifier embeds it,
@@ -70,7 +70,7 @@ def distances(round_: TrainingRound, records: AuditRecords, grid: Grid) -> Float
 
 
 def score(rounds: Sequence[TrainingRound], records: AuditRecords, public: AuditRecords, grid: Grid) -> Floats:
-    """Score records (n,) by `distances`, standardised by public records of their class, averaged over rounds."""
+    """Score records (n,) by `distances`, standardised by public records of their class, and averaged over rounds."""
     total = np.zeros(len(records))
     for round_ in rounds:
         own, others = (distances(round_, each, grid) for each in (records, public))

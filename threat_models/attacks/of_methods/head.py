@@ -1,4 +1,4 @@
-"""Test whether a head was made of a record: by LiRA on its scores (likelihood ratios), and by FedBiP's loss gaps."""
+"""Test whether a head was made from a record, by LiRA on its scores (likelihood ratios) and by FedBiP's loss gaps."""
 
 from __future__ import annotations
 
@@ -198,13 +198,13 @@ EPOCHS, RATE, MOMENTUM = 200, 0.2, 0.9
 
 @dataclass(frozen=True, eq=False)
 class MemorisingRecipe(HeadRecipe):
-    """A recipe for models that memorise their records, trained without noise, on all records in every step."""
+    """A recipe for models that memorise their records: trained without noise, and on all records in every step."""
 
     program: Program | None = None
 
     @classmethod
     def like(cls, plan: Plan, model: TrainedModel) -> MemorisingRecipe:
-        """Make the recipe for models of the same program as a released model."""
+        """Make the recipe for models of the same architecture (`program`) as a released model."""
         return cls(plan, program=model.program)
 
     @property

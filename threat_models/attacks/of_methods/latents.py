@@ -1,4 +1,4 @@
-"""Re-identify pictures (FedBiP) by matched filters on sums of latents, and by the nearest generated picture's latent.
+"""Re-identify pictures from sums of their latents (FedBiP) by matched filters, and by the nearest generated picture.
 
 Three traces of a record's latent z: the published one, z(T) = √ᾱ_T·(γz + (1 − γ)z') + √(1 − ᾱ_T)·ε, of which the
 correlation with z has d' = √(ᾱ_T/(1 − ᾱ_T))·γ·‖z‖; the opened mean of the slot that the record's hash names, of which
@@ -43,7 +43,7 @@ SEED = 20_241_108
 
 @dataclass(frozen=True)
 class Published:
-    """FedBiP's constants for publishing a latent: its weight in a mixture of two, and the mixture's weight in noise.
+    """Constants by which FedBiP mixes a latent with another one, and this mixture with noise, before publishing it.
 
     γ is `mixed`, √ᾱ_T is `kept`.
     """
@@ -52,18 +52,18 @@ class Published:
     mixed: float = MIXED
 
     def publish(self, latents: Floats, rng: np.random.Generator) -> Floats:
-        """Return each latent (n, d) as published, z(T): mixed with the latent in the row before it, and with noise."""
+        """Return latents (n, d) as FedBiP publishes them, z(T): each mixed with the one in the row before and noise."""
         mixed = self.mixed * latents + (1 - self.mixed) * np.roll(latents, 1, axis=0)
         return self.kept * mixed + math.sqrt(1 - self.kept**2) * rng.normal(size=latents.shape)
 
     def match(self, published: Floats, latents: Floats) -> Floats:
-        """Score latents (m, d) by a matched filter: the largest correlation of each with any published one."""
+        """Score latents (m, d) by a matched filter: the largest correlation of each with any published latent."""
         lengths = np.maximum(np.linalg.norm(latents, axis=1), np.finfo(np.float64).tiny)
         return np.asarray((latents @ published.T).max(axis=1) / lengths)
 
 
 def score_slots(release: Blocks, records: AuditRecords, public: AuditRecords) -> Floats:
-    """Score records q (n,) by the cosine of q − p and m − p (slot mean m, class mean p).
+    """Score records q (n,) by the cosine of q − p and m − p (hash slot's mean m, public mean p).
 
     p is of public records of the class in the domain, of all where there are none: what a domain's pictures have in
     common tells nobody apart. Times √n of the slot's n records: what the other ones add is smaller, the more there are.
@@ -88,7 +88,7 @@ def _kinds(records: AuditRecords) -> Integers:
 
 
 def score_pictures(generated: tuple[Floats, NDArray[np.int64]], records: AuditRecords) -> Floats:
-    """Score records (n,) by minus the squared distance to the nearest latent of a generated picture of their class."""
+    """Score records (n,) by minus the squared distance to the nearest generated picture's latent of their class."""
     features, labels = generated
     found = np.full(len(records), -np.inf)
     for label in np.unique(records.labels):

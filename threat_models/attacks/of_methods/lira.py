@@ -67,7 +67,7 @@ class Discriminant:
 
     @classmethod
     def of(cls, records: AuditRecords, classes: int, covariance: Covariance, ridge: float) -> Discriminant:
-        """Compute the statistics of the head that these records (n, d) give; `ridge` is the factor γ of its ridge."""
+        """Compute the class statistics of the head that records (n, d) give; `ridge` is the factor γ of its ridge."""
         rows, labels = records.integers.astype(np.float64), records.labels
         counts = np.bincount(labels, minlength=classes).astype(np.float64)
         members = (labels == np.arange(classes)[:, None]).astype(np.float64)
@@ -78,7 +78,7 @@ class Discriminant:
 
     @property
     def total(self) -> float:
-        """The number of records n."""
+        """The number of records from which the head is made."""
         return float(self.counts.sum())
 
     def margins(self, records: AuditRecords, steps: NDArray[np.int64]) -> Floats:
@@ -125,7 +125,7 @@ NARROWEST = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Candidates' margins (shadows, n) under shadow heads made with them (`inside`), and under those made without.
+    """Candidates' margins (shadows, n) under shadow heads: `inside` made with the candidate, `outside` without it.
 
     NaN where a shadow has no such margin.
     """
@@ -157,7 +157,7 @@ def _moments(margins_: Floats) -> tuple[Floats, Floats]:
 
 
 def head_scores(head: Released, records: AuditRecords, grid: Grid) -> Floats:
-    """Compute the scores (n, C) that a head or model gives to records on the grid."""
+    """Compute the class scores (n, C) that a head or model gives to quantised records."""
     inputs = records.integers.astype(np.float64)
     if isinstance(head, TrainedModel):
         return head.scores(inputs / grid.unit(inputs.shape[1]))
@@ -177,7 +177,7 @@ def losses(scores: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class HeadRecipe:
-    """A recipe that makes a plan's head from any records, by `sums` sums.
+    """A recipe for making a head from any records: the plan's method, with `sums` successive sums.
 
     The census of a class gate is not among these sums. `noises` is what is known of the noise on each of them, empty
     for exact ones. Classes that are not `present` have no part in the head; None: all are.
@@ -190,7 +190,7 @@ class HeadRecipe:
 
     @classmethod
     def of(cls, view: View) -> HeadRecipe:
-        """Return the recipe of the head that a view shows."""
+        """Return the recipe by which the head that an adversary sees was made: plan, sums, noise and classes."""
         census = sum(not kind.is_about_records for kind in sums_of(view.plan))
         present = view.head.present if isinstance(view.head, LinearHead) else None
         noises: list[Noise] = []  # on every sum of the plan, in the units of one record
@@ -203,21 +203,21 @@ class HeadRecipe:
 
     @property
     def method(self) -> Method:
-        """The plan's method, without a class gate."""
+        """The plan's method without the class gate, which leaves out the classes of too few clients."""
         return without_gate(method_of(self.plan))
 
     @property
     def is_changed_by_record(self) -> bool:
-        """Whether adding a record to the exact sum, or removing it, suffices to compute the head with or without it."""
+        """Whether adding a record to the exact sum, or removing it, suffices to compute the head that results."""
         return not self.noises and self.sums == 1 and self.plan.method in (FedCGS.name, Prototypes.name)
 
     @property
     def first(self) -> Round:
-        """The first round of the plan's method, without a class gate."""
+        """The first round of the plan's method without the class gate, which leaves out classes of too few clients."""
         return self.method.begin(self.plan.dimension, len(self.plan.classes), self.plan.levels)
 
     def head_of(self, records: AuditRecords, seed: int = 0) -> Released:
-        """Make the head or model of these records, with noise like the plan's (`noises`) drawn by `seed`.
+        """Make the head or model of these records, with noise like the plan's (`noises`), drawn from `seed`.
 
         Raises BadInput as the method does, for too few records say.
         """
@@ -242,7 +242,7 @@ class HeadRecipe:
         return OpenedTotal(blocks, plan.grid, noise), made.state
 
     def make(self, opened: OpenedTotal, round_: Round) -> Released:
-        """Make the head or model that a round's opened sum gives. Raises BadInput if it gives none."""
+        """Make the head or model that a round gives from its opened sum. Raises BadInput if it gives none."""
         made = round_.finalize(opened).artifact
         if isinstance(made, TrainedModel):
             return made
@@ -252,7 +252,7 @@ class HeadRecipe:
 
 
 def is_remade(view: View, records: int) -> bool:
-    """Return whether this attack can make the plan's head anew, by its method and the cost for so many records."""
+    """Return whether this attack can recompute the plan's head, by its method and the cost for so many records."""
     if isinstance(view.head, TrainedModel):
         return records * view.number * max(view.head.program.size, LEAST_SIZE) <= MOST_WORK
     return view.plan.method in REMADE

@@ -1,4 +1,4 @@
-"""Test whether a record is part of shared prototypes: by the sums that opened them, and by its likeness to them.
+"""Test whether a record is part of shared prototypes, by the sums that they come from and by its likeness to them.
 
 In the first round all members project by one public start: its sum is one of class sums, and tells members as these do
 (Homer et al. 2008). Later ones are of projections that members have trained for themselves; the public start is what
@@ -38,13 +38,13 @@ WEIGHT = "weight"
 
 
 def prototype_rounds(view: View) -> tuple[View, ...]:
-    """Return, in order, a view's rounds that sum prototypes made by members' own projections."""
+    """Return, in order, the rounds in which an adversary sees sums of prototypes by members' own projections."""
     shown = (*view.earlier, view)
     return tuple(each for each in shown if isinstance(each.round, LocalProjection) and "release" in each.sees)
 
 
 def model_after(view: View) -> TrainedModel | None:
-    """Return the public starting model with the prototypes that a view's round opened; None without prototypes."""
+    """Return the public starting model with the prototypes that a round's sum gives; None without prototypes."""
     round_ = view.round
     if not isinstance(round_, LocalProjection):
         return None
@@ -63,7 +63,7 @@ def _own_names(blocks: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def project_records(model: TrainedModel, records: AuditRecords, grid: Grid) -> AuditRecords:
-    """Return records with their projections, as integers (n, width), in place of features."""
+    """Return records with their projections by the model, as integers (n, width), in place of their features."""
     raised = np.maximum(inputs_of(records, grid) @ model.parameters[WEIGHT].T.astype(np.float64), 0.0)
     z = raised / np.maximum(np.linalg.norm(raised, axis=1, keepdims=True), 1e-300)
     return replace(records, integers=np.trunc(z * grid.levels).astype(np.int64), features=z, in_cells=None)

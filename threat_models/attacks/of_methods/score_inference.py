@@ -1,4 +1,4 @@
-"""Infer the class shares of a cohort from the mean losses of models that a search opens (FedPop).
+"""Infer the class shares of a cohort from the mean losses of models in a hyperparameter search (FedPop).
 
 The mean loss of a group of members at a known model is the mean of the classes' losses, weighted by the group's class
 shares; what a class loses at a model public records tell. Rounds at different models are equations about the same
@@ -42,7 +42,7 @@ FIRM = 1e3
 
 @dataclass(frozen=True, eq=False)
 class Equation:
-    """An equation for a group's class shares: its mean `loss`, known to ± `error`, and each class's mean loss (C,).
+    """A linear equation for a group's class shares: its mean `loss` (± `error`) and the mean loss of each class (C,).
 
     All at one round's model. In units of the largest loss.
     """

@@ -1,4 +1,4 @@
-"""Test whether masked uploads are uniform in the ring and independent of each other, as masks must make them.
+"""Test whether masked uploads are uniform in the ring and independent of each other, as correct masks make them.
 
 One-time masks make every upload uniform and independent of the vectors, of other clients' uploads and of other
 sessions'. What is tested is what a faulty mask leaves: a bias of the stream, entries without a mask, one mask for two
@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 
 
 def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
-    """Return an upload's words, one for each entry, and the number of bits in a word."""
+    """Return an upload's entries as integers (words), and the number of bits of each."""
     size = len(upload) // entries
     words = np.zeros((entries, 8), dtype=np.uint8)
     words[:, :size] = np.frombuffer(upload, dtype=np.uint8).reshape(entries, size)
@@ -37,7 +37,7 @@ def unpack_words(upload: bytes, entries: int) -> tuple[Words, int]:
 
 
 def chance(vectors: Sequence[Words], bits: int) -> float:
-    """Compute the probability that uniform words look as unusual as these n vectors of one length, or more.
+    """Compute the p-value of n equally long vectors of `bits`-bit integers, if these are independent and uniform.
 
     Three tests, each with Bonferroni's correction: χ² of the sixteen values of every half byte, of all vectors and of
     each, where there are enough words; that all n signed values of an entry are as small as the largest of them (uⁿ for
@@ -59,7 +59,7 @@ def chance(vectors: Sequence[Words], bits: int) -> float:
 
 
 def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str, float]:
-    """Compute a p-value for each kind of trace that faulty masks leave in clients' words.
+    """Compute a p-value for each kind of trace that faulty masks leave in clients' masked uploads.
 
     Each of the `sessions` has the words by client, all of one ring.
     """
@@ -82,7 +82,7 @@ def find_traces(sessions: Sequence[Mapping[str, Words]], bits: int) -> dict[str,
 
 
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    """Test the masked uploads of all views. Not applicable to other protections, whose uploads need not be uniform."""
+    """Test the masked uploads that an adversary sees. Not applicable to unmasked ones, which need not be uniform."""
     if views[0].plan.protection != "masked" or not views[0].uploads or not views[0].release:
         return Finding("masked_uploads", "", Verdict.NOT_APPLICABLE, NOT_MASKED)
     words = []

@@ -39,7 +39,7 @@ def sizes_by_step(messages: Sequence[Message], clients: Sequence[str]) -> dict[t
 
 
 def bits(sizes: Mapping[str, int]) -> float:
-    """Compute the entropy of clients' sizes: the most bits that a size reveals of its sender; 0 if all are equal."""
+    """Compute the entropy of clients' message sizes: the most bits that one reveals of its sender; 0 if all equal."""
     shares = np.array(list(Counter(sizes.values()).values())) / len(sizes)
     return max(0.0, float(-(shares * np.log2(shares)).sum()))
 

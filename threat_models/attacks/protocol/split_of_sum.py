@@ -41,7 +41,7 @@ DEPENDENT = Metric("dependent_coefficients", "coefficients that depend on the sp
 
 @dataclass(frozen=True)
 class Score:
-    """Numbers of splits of a sum guessed right: from single sessions (of `rounds`), and from series (of `tried`).
+    """Numbers of right guesses of a sum's split: from single sessions (of `rounds`), and from series (of `tried`).
 
     An undecided guess counts half. `differing` of `coefficients` depend on the split.
     """
@@ -55,7 +55,7 @@ class Score:
 
 
 def guess_splits(series: Sequence[Sequence[SplitSession]]) -> dict[str, Score]:
-    """Guess how a sum is split, from each session and from each series, and return the scores by key."""
+    """Guess how a sum is split, from each session and each series of sessions; return the scores by key name."""
     scores: dict[str, list[list[float]]] = {}
     differing = coefficients = 0
     for sessions in series:
@@ -89,7 +89,7 @@ def _count_right(signed: NDArray[np.float64]) -> float:
 
 
 def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Finding:
-    """Run the attack on ciphertexts by the installed client code and, as controls, by the HE library's encryption."""
+    """Attack ciphertexts by the installed client code and, as controls, by the homomorphic library's own encryption."""
     ciphertexts = views[0].ciphertexts
     if ciphertexts is None:
         return Finding("split_of_sum", "", Verdict.NOT_APPLICABLE, NOT_ENCRYPTED)
@@ -103,7 +103,7 @@ def run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> Fi
 
 
 def make_finding(found: Mapping[str, Score], known: Mapping[str, Score], unknown: Mapping[str, Score]) -> Finding:
-    """Make the finding from scores on the client's ciphertexts (`found`) and on controls of the library's own.
+    """Make the finding from scores on the client's ciphertexts (`found`) and on control ciphertexts by the HE library.
 
     The controls' masks are `known` to the key holder, or `unknown`. It succeeds where any key tells splits better than
     chance, beyond the interval.

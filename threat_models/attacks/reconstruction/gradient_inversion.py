@@ -1,4 +1,4 @@
-"""Gradient inversion: read records off the first layer in an update of a model.
+"""Gradient inversion: reconstruct records from the first layer's parameters in a model update.
 
 The gradient of a linear layer with bias is ∇W_j = Σ_i g_ij·x_i and ∇b_j = Σ_i g_ij for unit j and records i: their
 ratio is the record itself where one record moved the unit, or a mixture of those that did (Phong et al. 2018; Geiping
@@ -106,7 +106,7 @@ class _Recovery:
 
 
 def read_records(program: Program, move: Floats) -> Floats | None:
-    """Return vectors (k, d) that may be records, read off a model's move (size,); None if layer 1 is not linear.
+    """Return vectors (k, d) that may be records, read off a model update (size,); None if layer 1 is not linear.
 
     Where a unit's offset did not move its weights stand for themselves: they have the mixture's direction. Units that
     did not move at all show nothing.
@@ -190,7 +190,7 @@ def _run(views: tuple[View, ...], knowledge: Knowledge, progress: Progress) -> F
 
 
 def recovered_of(round_: TrainingRound, pool: AuditRecords, grid: Grid) -> dict[int, ConfidenceInterval]:
-    """Measure the proportion of records recovered from exact sums of 1, 2, 4, … gradients, by that number.
+    """Measure the share of records recovered from exact sums of 1, 2, 4, … gradients, by the number of gradients.
 
     Gradients are those at the round's state.
     """

@@ -1,4 +1,4 @@
-"""Feature inversion: reconstruct images from what a view shows of their features, and re-identify the images.
+"""Feature inversion: reconstruct images from what an adversary sees of their features, and re-identify the images.
 
 By what is known: features that are pixels are read; with the backbone and public images a decoder's guess is refined by
 descent under total variation; with one of the two, that alone. Descent goes through the backbone under a prior of what
@@ -50,7 +50,7 @@ MIXED = 4
 
 
 def known_levels(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Return what each source tells of the members' records at `rows`: features (n, d), in units of R_q.
+    """Return members' features (n, d) at `rows` as known from each source (such as a sum), in units of the radius R_q.
 
     In this order: the raw features, what the view shows of the smallest sums first, random features, and what the class
     alone tells.
@@ -154,7 +154,7 @@ FEWEST = 8
 def choose_inverter(
     knowledge: Knowledge, plan: Plan, *, method: str = "", steps: int = 200, learning: int = 400
 ) -> Inverter | None:
-    """Choose the way to reconstruct images that `knowledge` allows, or `method`; None if there is none.
+    """Choose the image reconstruction that the adversary's `knowledge` allows, or `method`; None if there is none.
 
     `method` is "variation", "decoder" or "deep image prior". `steps` of descent, `learning` steps for the decoder: more
     of either make better pictures, and take longer.
@@ -194,7 +194,7 @@ def _make_reader(plan: Plan, shape: tuple[int, ...], public: AuditRecords | None
 
 
 def examine(view: View, knowledge: Knowledge, progress: Progress, invert: Inverter | None = None) -> Finding:
-    """Run the attack on one view, by `invert` or, by default, the inverter that `choose_inverter` returns."""
+    """Run the attack on what one adversary sees, by `invert` or, by default, the choice of `choose_inverter`."""
     if knowledge.candidates.images is None:
         return _not_applicable("The records are no images, or the audit was given none.")
     # Choose members to look at: of the smallest sum that holds any, one of each class first.

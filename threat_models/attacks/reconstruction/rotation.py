@@ -85,9 +85,9 @@ def recover(
 
 
 def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
-    """Compute S (rank, d) with SᵀS = B/R_q² from B's `rank` largest eigenvalues, in falling order.
+    """Compute S (rank, d) with SᵀS = B/R_q², for second moment B and quantisation radius R_q, by an eigendecomposition.
 
-    Eigenvalues that are rounding error count as 0.
+    By the `rank` largest eigenvalues of B, in falling order; those that are rounding error count as 0.
     """
     moment = full_matrix(np.asarray(blocks["second_moment"]), plan.dimension) / float(plan.levels) ** 2
     values, vectors = np.linalg.eigh(moment)
@@ -97,7 +97,7 @@ def root_of(blocks: Blocks, plan: Plan, rank: int) -> Floats:
 
 
 def as_features(rows: Floats, plan: Plan) -> Floats:
-    """Return features ≥ 0 from records (n, d) in units of R_q.
+    """Return non-negative features from records (n, d) in units of the quantisation radius R_q.
 
     Those of normalised records are above the record's least entry, up to a scale.
     """

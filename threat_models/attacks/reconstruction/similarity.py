@@ -20,7 +20,7 @@ def cosines(features: Floats, others: Floats) -> Floats:
 
 
 def match_cosines(found: Floats, true: Floats) -> Floats:
-    """Compute the cosine (m,) of each true feature (m, d) with its partner in the best matching; 0 without one."""
+    """Compute the cosine (m,) of each true feature (m, d) with its partner in the best one-to-one matching, or 0."""
     table = cosines(true, found)
     result = np.zeros(len(true))
     rows, columns = linear_sum_assignment(-table)
@@ -29,7 +29,7 @@ def match_cosines(found: Floats, true: Floats) -> Floats:
 
 
 def match_rows(true: Floats, found: Floats) -> NDArray[np.intp]:
-    """Match each true feature (m, d) to a found one (n, d), n ≥ m, by largest sum of cosines; return its row (m,)."""
+    """Match true features (m, d) one-to-one to found ones (n, d), n ≥ m, by largest cosine sum; return rows (m,)."""
     return np.asarray(linear_sum_assignment(-cosines(true, found))[1])
 
 
@@ -40,7 +40,7 @@ def psnr(image: Floats, other: Floats) -> float:
 
 
 def ssim(image: Floats, other: Floats) -> float:
-    """Compute the structural similarity of two images (h, w, c) in [0, 1], averaged over places and channels.
+    """Compute the structural similarity of two images (h, w, c) in [0, 1], averaged over positions and channels.
 
     Wang, Bovik, Sheikh & Simoncelli 2004, Eq. 13 with their Gaussian window (11×11, σ = 1.5), K₁ = 0.01, K₂ = 0.03;
     only where the window lies inside. Raises BadInput for images smaller than the window.

@@ -59,7 +59,7 @@ def outside(blocks: Blocks, plan: Plan, records: int, integers: NDArray[np.int64
 
 
 def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecords | None) -> NDArray[np.bool_]:
-    """Return which records (m,) the range test calls members: those inside the span of the records in the sum.
+    """Flag the records (m,) that the range test calls members: those inside the span of the records in the sum.
 
     All are for a sum of n ≥ d records, none for n = 0.
     """
@@ -75,7 +75,7 @@ def passes(target: Target, plan: Plan, records: AuditRecords, public: AuditRecor
 
 
 def sum_of(records: AuditRecords, plan: Plan) -> Blocks:
-    """Compute the exact blocks of a sum over these records."""
+    """Compute the exact sum over records: counts, class sums and second moment."""
     return accumulate(records.integers, records.labels, len(plan.classes), plan.levels)
 
 
