@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,6 +88,9 @@ class InMemorySession:
     noise: Callable[[], Integers] | None = None
 
     def __post_init__(self) -> None:
+        self.parties = {
+            index: replace(me, upload=lambda index=index: self.uploads[index]) for index, me in self.parties.items()
+        }
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}

@@ -85,8 +85,8 @@ Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
 class Outcome:
     """The server's message at a session's end: the clients in the sum, and digests of the results, fetched separately.
 
-    `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
-    ring.
+    `head` is a file, `broadcast` opens the next round, if there is one, `release` are the files that the opened sum
+    follows from: one of the sum itself, in the session's ring, or those of the protection's `Release`.
     """
 
     members: Members
@@ -94,11 +94,11 @@ class Outcome:
     head_sha256: Digest
     head: Maybe = ()
     broadcast: Maybe = ()
-    release: Maybe = ()
+    release: Annotated[tuple[Attachment, ...], Items(0, MAX_CLIENTS + 2)] = ()
 
     @property
     def attached(self) -> tuple[tuple[Attachment, ...], ...]:
-        """The outcome's attachments, each of them optional: the head, the broadcast and the sum."""
+        """The outcome's attachments, each of them optional: the head, the broadcast and the files of the sum."""
         return self.head, self.broadcast, self.release
 
     @property

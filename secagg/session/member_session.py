@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -39,8 +39,17 @@ from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.outcome import HEAD_FILE, Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.outcome import (
+    HEAD_FILE,
+    Files,
+    check_outcome,
+    pack_sum,
+    require_lengths,
+    require_possible,
+    require_shape,
+)
 from secagg.session.receive_signed import Connection, SignedReceiver
+from secagg.session.release import open_release, release_files
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, check_confirmation, opening_after
 from secagg.session.sealed_state import Memory
@@ -98,7 +107,7 @@ class MemberSession:
     ) -> None:
         self._setup = setup
         self._context = setup.context
-        self._me = me
+        self._me = replace(me, upload=self._upload)
         self._script = _script(setup, me)
         self._folder = folder
         self._vector_file = folder / VECTOR_FILE
@@ -187,7 +196,10 @@ class MemberSession:
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._receiver, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
+            paths = release_files(self._folder, outcome.release)
+            for path, attachment in zip(paths, outcome.release, strict=True):
+                await read_attached(self._receiver, server, round_digest, attachment, path)
+            await asyncio.to_thread(self._keep_sum, outcome)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
@@ -205,6 +217,16 @@ class MemberSession:
             write_synced(self._folder / HEAD_FILE, told.head)
         if opening is not None:
             keep_opening(state, opening, told.broadcast)
+
+    def _keep_sum(self, outcome: Outcome) -> None:
+        """Open the sum from the released files, and store it beside them."""
+        heard = [record.content for record in self._transcript.journal.records() if record.kind == "received"]
+        vector = open_release(self._setup, outcome, self._folder, map(peek, heard))
+        if vector is not None and self._setup.protocol.release is not None:
+            write_synced(self._folder / SUM_FILE, pack_sum(self._setup, vector))
+
+    def _upload(self) -> bytes:
+        return self._vector_file.read_bytes() if self._vector_file.exists() else b""
 
     @property
     def _is_client(self) -> bool:

@@ -32,6 +32,7 @@ class ServerProtocol:
         self._own_heads = {NOT_SEEN}
         self.client_heads: dict[int, bytes] = {}
         self.uploads: dict[int, Announcement] = {}
+        self.upload_frames: dict[int, bytes] = {}
         self.acknowledgements: dict[int, bytes] = {}
         self._acknowledgement: Acknowledgement | None = None
         self.due: dict[str, Mapping[int, Any]] = {}
@@ -143,7 +144,7 @@ class ServerProtocol:
             payload = payload_of(body, step.awaits)
             step.accept(member, payload)
             if isinstance(payload, Announcement):
-                self.uploads[member] = payload
+                self.uploads[member], self.upload_frames[member] = payload, frame
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 

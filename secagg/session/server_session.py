@@ -29,9 +29,10 @@ from secagg.errors import (
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
 from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Return, UploadHeader
-from secagg.session.attachments import OPENING_FILE, SUM_FILE
+from secagg.session.attachments import OPENING_FILE
 from secagg.session.deadline import LOOK_SECONDS, Deadline, forget_closing
-from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
+from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, with_release, write_result
+from secagg.session.release import release_files
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
@@ -252,7 +253,8 @@ class ServerSession:
         files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
         if outcome is not None and member in self._protocol.recipients.get(tag_of(Outcome), ()):
             files |= {each.digest: HEAD_FILE for each in outcome.head}
-            files |= {each.digest: SUM_FILE for each in outcome.release}
+            paths = release_files(self._folder, outcome.release)
+            files |= {each.digest: path.name for each, path in zip(outcome.release, paths, strict=True)}
         if digest not in files:
             raise ProtocolViolation(member, "asks for bytes that this session has not named to it")
         path = self._folder / files[digest]
@@ -315,13 +317,14 @@ class ServerSession:
 
     async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
         """Open the sum and build the head from transcript and uploads; None, with `failure` set, if it aborts."""
-        uploads = self._protocol.uploads
+        setup, folder, uploads, frames = self._setup, self._folder, self._protocol.uploads, self._protocol.upload_frames
         try:
-            result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, uploads)
+            result = await asyncio.to_thread(open_sum, setup, ready, folder, uploads)
         except SessionAborted as error:
             self._protocol.failure = error.reason
             return None
         self.doubts = result.doubts
+        result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
         return await asyncio.to_thread(self.write, result)
 
     def write(self, result: SumResult) -> Outcome:

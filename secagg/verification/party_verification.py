@@ -14,11 +14,12 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script, SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt
 from secagg.session.outcome import (
     IMPOSSIBLE_SUM,
     PURGED,
     SILENT,
+    SUM_GONE,
     UNCONFIRMED,
     UNSIGNED_END,
     UNSIGNED_REASON,
@@ -27,6 +28,7 @@ from secagg.session.outcome import (
     follows,
     open_sum,
     require,
+    with_release,
 )
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_confirmation, outcome_of_draw
@@ -56,6 +58,7 @@ class MemberVerifier:
         self._has_revealed = False
         self._lacks_vectors = False
         self._left_open: tuple[Caveat, ...] = ()
+        self._heard: list[FrameBody] = []
 
     @property
     def role(self) -> str:
@@ -86,7 +89,9 @@ class MemberVerifier:
     @property
     def proves(self) -> str:
         """Sentence that says what the transcript proves, valid once every record is checked."""
-        return self._script.proves
+        rules, outcome = self._setup.protocol.release, self.outcome
+        is_opened = outcome is not None and outcome.release and SUM_GONE not in self._left_open
+        return rules.proves if rules is not None and is_opened else self._script.proves
 
     def check(self, record: Record) -> None:
         """Verify the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
@@ -171,8 +176,9 @@ class MemberVerifier:
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
             require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")
-            self._left_open = follows(self._setup, outcome, self._folder)
+            self._left_open = follows(self._setup, outcome, self._folder, self._heard)
             self.outcome = outcome
+        self._heard.append(body)
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
         """Check that the bytes that a helper stored are those that the client signed."""
@@ -241,6 +247,7 @@ class ServerVerifier:
         self._has_announced_end = False
         self._is_purged = False
         self._left_open: tuple[Caveat, ...] = ()
+        self._said: list[FrameBody] = []
         self.signers: set[int] = set()
 
     @property
@@ -298,7 +305,9 @@ class ServerVerifier:
         return None
 
     def _open(self, ready: SumToOpen) -> SumResult:
-        return open_sum(self._setup, ready, self._folder, self._protocol.uploads)
+        setup, folder, protocol = self._setup, self._folder, self._protocol
+        result = open_sum(setup, ready, folder, protocol.uploads)
+        return with_release(setup, result, ready, folder, protocol.uploads, protocol.upload_frames)
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
@@ -329,6 +338,7 @@ class ServerVerifier:
             for member in due if body.receiver == EVERYONE else (body.receiver,):
                 is_due = member in due and encode(due[member]) == body.payload
                 require(is_due, record, f"the {body.step} does not follow")
+        self._said.append(body)
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
         if not self._lacks_vectors():
@@ -352,8 +362,10 @@ class ServerVerifier:
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
             self._left_open = (IMPOSSIBLE_SUM,) if result.impossible else ()
+            is_released = tuple(map(Attachment.of, result.release)) in ((), outcome.release)
+            require(is_released, record, "the released files are not those of the uploads and opened shares")
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        self._left_open = follows(self._setup, outcome, self._folder) or self._left_open
+        self._left_open = follows(self._setup, outcome, self._folder, self._said) or self._left_open
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:

@@ -1,12 +1,19 @@
 """The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
-from secagg.protection.interface import OF_CLIENT, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Protection, Release, Script
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.masking.server import AwaitingKeys
+from secagg.protection.masking.unmasking import EVIDENCE, check_lengths, open_release
 from secagg.protection.messages import UploadHeader
+
+PROVEN = (
+    "the published sum is the sum of the masked vectors that its clients signed, without their masks; what clients "
+    "that collude with the server add to it, they fix before it is opened"
+)
+"""A text on what a client's transcript proves of a sum that it was shown."""
 
 PROTECTION = Protection(
     name="masked",
@@ -22,6 +29,7 @@ PROTECTION = Protection(
     sum_trust="the server",
     visits="online together for five steps",
     absence="up to D clients may vanish at any step: the sum of the others is opened",
+    release=Release(EVIDENCE, check_lengths, open_release, PROVEN),
     most_dropouts=most_dropouts,
     grows_with_clients=True,
 )
