@@ -88,9 +88,7 @@ class InMemorySession:
     noise: Callable[[], Integers] | None = None
 
     def __post_init__(self) -> None:
-        self.parties = {
-            index: replace(me, upload=lambda index=index: self.uploads[index]) for index, me in self.parties.items()
-        }
+        self.parties = {index: replace(me, upload=partial(self._upload, index)) for index, me in self.parties.items()}
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
@@ -192,6 +190,9 @@ class InMemorySession:
             total += ring.unpack(self.uploads[index], length)
         opened: Integers = self.server.open(self.context, total)
         return opened if self.noise is None or self.context.helpers else opened + self.noise()
+
+    def _upload(self, index: int) -> bytes:
+        return self.uploads[index]
 
     def _is_client(self, index: int) -> bool:
         return index in self.context.identities

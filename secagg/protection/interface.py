@@ -250,12 +250,17 @@ class SumToOpen(Protocol):
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Return the sum as signed integers, from the ring vectors' sum `total`, which is overwritten."""
 
-    def release(
-        self, context: SessionContext, vectors: Callable[[int], bytes], frames: Mapping[int, bytes]
-    ) -> tuple[bytes, ...]:
-        """Return the files from which others open the sum themselves (`Release`); empty where they get the sum alone.
 
-        `vectors` reads the vector of one of the `vectors`, `frames` are the signed frames that announced them.
+@runtime_checkable
+class SumToRelease(SumToOpen, Protocol):
+    """The interface of a last stage that shows others what its sum follows from."""
+
+    def release(
+        self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
+    ) -> tuple[bytes, ...]:
+        """Return the files from which others open the sum themselves (`Release`).
+
+        `read` returns the vector of one of the `vectors`, `frames` are the signed frames that announced them.
         """
 
 
@@ -269,12 +274,6 @@ class VectorSum:
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Decode the ring vectors' sum and return it as signed integers."""
         return context.ring.decode(total)
-
-    def release(
-        self, context: SessionContext, vectors: Callable[[int], bytes], frames: Mapping[int, bytes]
-    ) -> tuple[bytes, ...]:
-        """Return no files: the sum itself is all that is released."""
-        return ()
 
 
 class CollectingStep(ABC, Generic[M]):
@@ -371,7 +370,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Release:
-    """The rules by which others check the files of an opened sum (`SumToOpen.release`), and open it from them.
+    """The rules by which others check the files of an opened sum (`SumToRelease.release`), and open it from them.
 
     `evidence` are messages that the server has sent to each of them before. `check_lengths` takes (context, members,
     attachments) and raises ProtocolViolation before anything is downloaded. `open` takes (context, evidence by its

@@ -31,6 +31,7 @@ from secagg.heads import Artifact, to_safetensors
 from secagg.plan_facts.records import FeatureRecipe
 from secagg.privacy import Mechanism
 from secagg.protection import SumToOpen
+from secagg.protection.interface import SumToRelease
 from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, keep_opening, read_kept, read_opening
 from secagg.session.release import open_release, require_lengths_of_release, write_release
@@ -155,7 +156,7 @@ def with_release(
 
     `frames` are those that announced the `uploads`. Raises BadInput for a vector that is not the signed one.
     """
-    if not setup.shows_sum:
+    if not (setup.shows_sum and isinstance(ready, SumToRelease)):
         return result
 
     def read(member: int) -> bytes:

@@ -133,29 +133,23 @@ class MaskedSum:
         return _unmasked(context, total, self.masks)
 
     def release(
-        self, context: SessionContext, vectors: Callable[[int], bytes], frames: Mapping[int, bytes]
+        self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
     ) -> tuple[bytes, ...]:
         """Return the sum of the uploads, their `Unmasking`, and each upload whose tags are missing or wrong.
 
-        `vectors` reads a client's upload, `frames` are those that announced them.
+        `read` returns a client's upload, `frames` are those that announced them.
         """
-        total = add_words(context, map(vectors, self.members))
+        total = no_words(context)
+        for member in self.members:
+            total += words_of(context, read(member))
         tagged = {each.member: read_tags(each.tags) for each in self.tags}
         shown = [member for member in self.members if member not in tagged]
-        of_total, *others = tags_of(self.parts, [total, *(words_of(context, vectors(member)) for member in shown)])
+        of_total, *others = tags_of(self.parts, [total, *(words_of(context, read(member)) for member in shown)])
         if (of_total != sum((*tagged.values(), *others), np.zeros_like(of_total))).any():
-            found = ((m, tags_of(self.parts, [words_of(context, vectors(m))])[0]) for m in tagged)
+            found = ((m, tags_of(self.parts, [words_of(context, read(m))])[0]) for m in tagged)
             shown = sorted((*shown, *(member for member, tags in found if (tags != tagged[member]).any())))
         listed = Unmasking(self.secrets, self.tags, tuple(frames[member] for member in shown))
-        return pack_total(context, total), encode(listed), *map(vectors, shown)
-
-
-def add_words(context: SessionContext, uploads: Iterator[bytes]) -> Words:
-    """Add up uploads over the integers, as words."""
-    total = no_words(context)
-    for upload in uploads:
-        total += words_of(context, upload)
-    return total
+        return pack_total(context, total), encode(listed), *map(read, shown)
 
 
 def check_lengths(context: SessionContext, members: tuple[int, ...], named: Sequence[Attachment]) -> None:
