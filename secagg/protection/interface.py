@@ -258,7 +258,7 @@ class SumToRelease(SumToOpen, Protocol):
     def release(
         self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
     ) -> tuple[bytes, ...]:
-        """Return the files from which others open the sum themselves (`Release`).
+        """Return the files from which others open the sum themselves (`SumRelease`).
 
         `read` returns the vector of one of the `vectors`, `frames` are the signed frames that announced them.
         """
@@ -369,7 +369,7 @@ class Handover:
 
 
 @dataclass(frozen=True)
-class Release:
+class SumRelease:
     """The rules by which others check the files of an opened sum (`SumToRelease.release`), and open it from them.
 
     `evidence` are messages that the server has sent to each of them before. `check_lengths` takes (context, members,
@@ -450,7 +450,7 @@ class Protection:
     """Raises BadInput, with the remedy, on a machine that lacks what a member's part needs."""
     hides_vectors: bool = True
     """Whether no party sees one client's vector alone: then all clients' shares of the noise protect each client."""
-    release: Release | None = None
+    release: SumRelease | None = None
     """The files from which others open the sum; None where the server gives them the sum alone, on its word."""
     speaks_once: bool = False
     """Whether a client may leave after its upload; then coming back for the outcome is optional."""

@@ -86,7 +86,7 @@ class Outcome:
     """The server's message at a session's end: the clients in the sum, and digests of the results, fetched separately.
 
     `head` is a file, `broadcast` opens the next round, if there is one, `release` are the files that the opened sum
-    follows from: one of the sum itself, in the session's ring, or those of the protection's `Release`.
+    follows from: one of the sum itself, in the session's ring, or those of the protection's `SumRelease`.
     """
 
     members: Members

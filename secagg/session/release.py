@@ -1,7 +1,7 @@
 """The files in which an opened sum is released, and the sum that every party opens from them itself.
 
-A release of one file is the sum in ring width, on the server's word. A protection with a `Release` names others, from
-which each party opens the sum; it then keeps the sum too, as everybody else does who reads it.
+A release of one file is the sum in ring width, on the server's word. Under a protection with a `SumRelease` there are
+others, from which each party opens the sum; it keeps the sum beside them, where all that reads sums looks for it.
 """
 
 from __future__ import annotations

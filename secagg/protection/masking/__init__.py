@@ -1,6 +1,6 @@
 """The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
-from secagg.protection.interface import OF_CLIENT, Protection, Release, Script
+from secagg.protection.interface import OF_CLIENT, Protection, Script, SumRelease
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
 from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
@@ -29,7 +29,7 @@ PROTECTION = Protection(
     sum_trust="",
     visits="online together for five steps",
     absence="up to D clients may vanish at any step: the sum of the others is opened",
-    release=Release(EVIDENCE, check_lengths, open_release, PROVEN),
+    release=SumRelease(EVIDENCE, check_lengths, open_release, PROVEN),
     most_dropouts=most_dropouts,
     grows_with_clients=True,
 )
