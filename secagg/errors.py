@@ -159,6 +159,22 @@ class LeftBehind(SessionAborted):
     """
 
 
+class NotConfirmed(SecaggError):
+    """The sum was opened, but too few parties acknowledged its outcome in time: nobody may call it a result yet.
+
+    `missing` are the names of the parties whose acknowledgement would help. Started again, the server waits for them.
+    """
+
+    exit_code = ExitCode.ABORTED
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        self.missing = missing
+        super().__init__(
+            f"not confirmed: {', '.join(missing)} did not acknowledge the outcome; ledgers stay charged; "
+            "start the server again while they fetch it"
+        )
+
+
 class NotNow(SecaggError):
     """The work cannot go on at present; nothing is lost, and running the same command again may continue it."""
 
@@ -167,6 +183,14 @@ class NotNow(SecaggError):
     def __init__(self, problem: str) -> None:
         self.problem = problem
         super().__init__(f"{problem}; run the same command again to go on")
+
+
+class Unconfirmed(NotNow):
+    """A party holds an outcome that too few have acknowledged, as far as it was shown: it is not a result yet."""
+
+    def __init__(self, cause: str) -> None:
+        remedy = "or take the confirmation from another party's transcript: secagg confirm"
+        super().__init__(f"unconfirmed: {cause}; {remedy}")
 
 
 class OtherPlan(NotNow):

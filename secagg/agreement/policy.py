@@ -85,7 +85,7 @@ MEANING = {
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
     "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
     "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read; a class gate "
-    "rests on the word of every client and of the server or helpers",
+    "rests on the word of every client, and but under masked of the server or helpers",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
     "min_clients_in_sum": "fewest clients whose sum may be opened",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,6 +88,7 @@ class InMemorySession:
     noise: Callable[[], Integers] | None = None
 
     def __post_init__(self) -> None:
+        self.parties = {index: replace(me, upload=partial(self._upload, index)) for index, me in self.parties.items()}
         self.states: dict[int, Any] = {}
         self.outbox: dict[int, Any] = {}
         self.inbox: dict[int, Any] = {}
@@ -189,6 +190,9 @@ class InMemorySession:
             total += ring.unpack(self.uploads[index], length)
         opened: Integers = self.server.open(self.context, total)
         return opened if self.noise is None or self.context.helpers else opened + self.noise()
+
+    def _upload(self, index: int) -> bytes:
+        return self.uploads[index]
 
     def _is_client(self, index: int) -> bool:
         return index in self.context.identities

@@ -101,11 +101,14 @@ def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
     rows = [("who was away", said), ("kept on disk", _disk_use(facts))]
     if not facts.plan.has_noise and facts.record_sums > 1:
+        liar = (
+            f"{facts.protection.sum_trust.capitalize()} can hold the model still by false sums; what follows from the "
+            "model alone it then reads exactly, one client in every round. "
+        )
         told = (
             "a client that drops out of a round, or comes back, changes its sum: the difference of two such sums is "
-            f"nearly that client's part. {facts.protection.sum_trust.capitalize()} can hold the model still by false "
-            "sums; what follows from the model alone it then reads exactly, one client in every round. A policy "
-            "refuses such a plan unless it says refinement_without_noise"
+            f"nearly that client's part. {liar if facts.protection.sum_trust else ''}A policy refuses such a plan "
+            "unless it says refinement_without_noise"
         )
         rows.append(("several exact sums", told))
     return rows
@@ -167,8 +170,9 @@ def _gate(facts: PlanFacts) -> str:
     )
     sigma = _census_sigma(facts)
     if sigma is None:
+        others = f" and of {facts.protection.sum_trust}" if facts.protection.sum_trust else ""
         return (
-            f"{said}. This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is "
+            f"{said}. This rests on the word of every client{others}: no census entry is "
             f"proven, and one of them that adds {least - 1} opens the sum of a class that one client alone has"
         )
     one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
@@ -18,6 +18,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Residues, Ring
 from secagg.errors import ProtocolViolation
+from secagg.protection.messages import Attachment
 from secagg.randomness import RandomSource
 from secagg.wire import tag_of
 
@@ -80,11 +81,15 @@ class SessionContext:
 
 @dataclass(frozen=True)
 class LocalParty:
-    """The party on this machine: its roster index, its identity key and its source of randomness."""
+    """The party on this machine: its roster index, its identity key and its source of randomness.
+
+    `upload` reads the protected bytes that this party has announced in the session; empty where there are none.
+    """
 
     member: int
     identity: SigningKey
     randomness: RandomSource = field(repr=False)
+    upload: Callable[[], bytes] = field(repr=False, compare=False, default=bytes)
 
 
 @dataclass(frozen=True)
@@ -246,6 +251,19 @@ class SumToOpen(Protocol):
         """Return the sum as signed integers, from the ring vectors' sum `total`, which is overwritten."""
 
 
+@runtime_checkable
+class SumToRelease(SumToOpen, Protocol):
+    """The interface of a last stage that shows others what its sum follows from."""
+
+    def release(
+        self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
+    ) -> tuple[bytes, ...]:
+        """Return the files from which others open the sum themselves (`SumRelease`).
+
+        `read` returns the vector of one of the `vectors`, `frames` are the signed frames that announced them.
+        """
+
+
 @dataclass(frozen=True)
 class VectorSum:
     """A sum without masks to remove: the vectors of the parties `vectors` add up to the sum over the `members`."""
@@ -351,6 +369,25 @@ class Handover:
 
 
 @dataclass(frozen=True)
+class SumRelease:
+    """The rules by which others check the files of an opened sum (`SumToRelease.release`), and open it from them.
+
+    `evidence` are messages that the server has sent to each of them before. `check_lengths` takes (context, members,
+    attachments) and raises ProtocolViolation before anything is downloaded. `open` takes (context, evidence by its
+    class, members, files, a function that opens a signed frame of the round: its sender and its message of a class),
+    and returns the sum as signed integers; it raises ProtocolViolation, blaming whose doing it is.
+    `proves` is what the transcript of somebody who has checked them proves, for people.
+    """
+
+    evidence: tuple[type, ...]
+    check_lengths: Callable[[Any, tuple[int, ...], Sequence[Attachment]], None]
+    open: Callable[
+        [Any, Mapping[type, Any], tuple[int, ...], Sequence[bytes], Callable[[bytes, type], tuple[int, Any]]], Integers
+    ]
+    proves: str
+
+
+@dataclass(frozen=True)
 class Protection:
     """A protection as plans and parties use it: its state machines, its properties and texts that describe it."""
 
@@ -381,7 +418,8 @@ class Protection:
     trust: str
     """A text on the conditions under which a vector stays secret."""
     sum_trust: str
-    """A text on the parties beside the clients that can add to an opened sum unseen: class gates rest on their word."""
+    """A text on the parties beside the clients that can add unseen to an opened sum that clients are shown, such as a
+    census; empty where there are none."""
     visits: str
     """A text on when a client has to be online."""
     absence: str
@@ -412,10 +450,20 @@ class Protection:
     """Raises BadInput, with the remedy, on a machine that lacks what a member's part needs."""
     hides_vectors: bool = True
     """Whether no party sees one client's vector alone: then all clients' shares of the noise protect each client."""
+    release: SumRelease | None = None
+    """The files from which others open the sum; None where the server gives them the sum alone, on its word."""
     speaks_once: bool = False
     """Whether a client may leave after its upload; then coming back for the outcome is optional."""
     encrypts: bool = False
     """Whether a key holder decrypts the exact sum, so that aggregators cannot add the noise."""
+    confirmers: Callable[[Any], tuple[frozenset[int], int]] = lambda context: (
+        frozenset(context.clients),
+        (len(context.clients) + context.colluders) // 2 + 1,
+    )
+    """Returns the parties whose acknowledgements confirm an outcome, and how many of them are enough.
+
+    No two outcomes of a session can have enough: by default the least t of n clients with 2t > n + c, as any two such
+    sets share an honest client."""
     grows_with_clients: bool = False
     """Whether a client's work grows with the number of clients."""
 
@@ -443,4 +491,4 @@ class Protection:
 
 
 OF_CLIENT = "what this client was told and what it gave, each frame signed; of the sum it has the server's word alone"
-"""A text on what a client's transcript proves under every protection so far."""
+"""A text on what a client's transcript proves where its protection releases the sum alone."""

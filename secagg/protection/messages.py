@@ -85,8 +85,8 @@ Maybe = Annotated[tuple[Attachment, ...], Items(0, 1)]
 class Outcome:
     """The server's message at a session's end: the clients in the sum, and digests of the results, fetched separately.
 
-    `head` is a file, `broadcast` opens the next round, if there is one, `release` is the opened sum in the session's
-    ring.
+    `head` is a file, `broadcast` opens the next round, if there is one, `release` are the files that the opened sum
+    follows from: one of the sum itself, in the session's ring, or those of the protection's `SumRelease`.
     """
 
     members: Members
@@ -94,17 +94,21 @@ class Outcome:
     head_sha256: Digest
     head: Maybe = ()
     broadcast: Maybe = ()
-    release: Maybe = ()
+    release: Annotated[tuple[Attachment, ...], Items(0, MAX_CLIENTS + 2)] = ()
 
     @property
     def attached(self) -> tuple[tuple[Attachment, ...], ...]:
-        """The outcome's attachments, each of them optional: the head, the broadcast and the sum."""
+        """The outcome's attachments, each of them optional: the head, the broadcast and the files of the sum."""
         return self.head, self.broadcast, self.release
 
     @property
     def opens(self) -> Attachment | None:
         """The attached broadcast with which the next round begins; None after the last round."""
         return self.broadcast[0] if self.broadcast else None
+
+    def digest(self, round_digest: bytes) -> bytes:
+        """Return the digest by which parties acknowledge this outcome of the round: all fields are bound."""
+        return digest("outcome", round_digest, encode(self))
 
 
 @message("RoundOpening")
@@ -138,10 +142,22 @@ class RoundOpening:
 @message("Acknowledgement")
 @dataclass(frozen=True)
 class Acknowledgement:
-    """A party's message that it recorded the outcome; `opens` is the next opening's `statement`, zero at the end."""
+    """A party's message that it checked and recorded the outcome, of which `outcome` is the digest (`Outcome.digest`).
+
+    `opens` is the next opening's `statement`; zero at the end. A client that was away knows the other two alone.
+    """
 
     aggregate_sha256: Digest
     opens: Digest
+    outcome: Digest
+
+
+@message("Confirmation")
+@dataclass(frozen=True)
+class Confirmation:
+    """The frames in which enough parties acknowledged one and the same outcome, for everyone in it."""
+
+    acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]
 
 
 @message("Return")

@@ -95,4 +95,5 @@ PROTECTION = Protection(
     visits="one visit; stays for the outcome",
     absence="a client that has not uploaded is left out",
     hides_vectors=False,
+    confirmers=lambda context: (frozenset(context.clients), 1),
 )

@@ -28,6 +28,11 @@ def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
         return None
 
 
+def forget_closing(folder: Path) -> None:
+    """Forget when the present step closes, so that a restarted party waits for the step's whole time again."""
+    (folder / CLOSING_FILE).unlink(missing_ok=True)
+
+
 class Deadline:
     """The deadline of one protocol step; it stays the same when the party's process restarts.
 

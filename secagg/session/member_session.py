@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,16 +32,26 @@ from secagg.errors import (
     SecaggError,
     ServerAway,
     SessionAborted,
+    Unconfirmed,
 )
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.outcome import HEAD_FILE, Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.outcome import (
+    HEAD_FILE,
+    Files,
+    check_outcome,
+    pack_sum,
+    require_lengths,
+    require_possible,
+    require_shape,
+)
 from secagg.session.receive_signed import Connection, SignedReceiver
+from secagg.session.release import open_release, release_files
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import acknowledgement_of, opening_after
+from secagg.session.rounds import acknowledgement_of, check_confirmation, opening_after
 from secagg.session.sealed_state import Memory
 from secagg.system.files import write_synced
 from secagg.transcript import (
@@ -97,7 +107,7 @@ class MemberSession:
     ) -> None:
         self._setup = setup
         self._context = setup.context
-        self._me = me
+        self._me = replace(me, upload=self._upload)
         self._script = _script(setup, me)
         self._folder = folder
         self._vector_file = folder / VECTOR_FILE
@@ -134,7 +144,8 @@ class MemberSession:
         """Run the session to its outcome; `others` are the connections to helpers that receive uploads, by index.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
-        without one (for ever), NotNow when it may go on later.
+        without one (for ever), NotNow when it may go on later, Unconfirmed where
+        others have not confirmed the outcome yet.
         """
         try:
             outcome = self._checked() or await self._steps({**(others or {}), SERVER_INDEX: server})
@@ -147,6 +158,7 @@ class MemberSession:
                 self._transcript.sent(self._transcript.sign(acknowledgement_of(self._setup, outcome)))
             self._forget()
             await self._acknowledge(server)
+            await self._confirm(server, outcome)
             return outcome
         except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
@@ -184,7 +196,10 @@ class MemberSession:
         require_shape(setup, outcome)
         files = Files(setup, outcome, self._folder)
         if outcome.release:
-            await read_attached(self._receiver, server, round_digest, outcome.release[0], self._folder / SUM_FILE)
+            paths = release_files(self._folder, outcome.release)
+            for path, attachment in zip(paths, outcome.release, strict=True):
+                await read_attached(self._receiver, server, round_digest, attachment, path)
+            await asyncio.to_thread(self._keep_sum, outcome)
             own = await asyncio.to_thread(lambda: files.own)
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
@@ -202,6 +217,16 @@ class MemberSession:
             write_synced(self._folder / HEAD_FILE, told.head)
         if opening is not None:
             keep_opening(state, opening, told.broadcast)
+
+    def _keep_sum(self, outcome: Outcome) -> None:
+        """Open the sum from the released files, and store it beside them."""
+        heard = [record.content for record in self._transcript.journal.records() if record.kind == "received"]
+        vector = open_release(self._setup, outcome, self._folder, map(peek, heard))
+        if vector is not None and self._setup.protocol.release is not None:
+            write_synced(self._folder / SUM_FILE, pack_sum(self._setup, vector))
+
+    def _upload(self) -> bytes:
+        return self._vector_file.read_bytes() if self._vector_file.exists() else b""
 
     @property
     def _is_client(self) -> bool:
@@ -352,12 +377,26 @@ class MemberSession:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
-            self._progress(f"the outcome is complete, but the server has not countersigned it: {error.problem}")
+            if not transcript.payloads(Confirmation):
+                raise Unconfirmed(error.problem) from None
+            self._progress(f"the outcome is confirmed, but the server has not countersigned it: {error.problem}")
             return
         payload_of(body, Receipt)
         if body.seen != expected_head:
             raise ProtocolViolation(SERVER_INDEX, "countersigned another transcript than this one")
         transcript.received(receipt)
+
+    async def _confirm(self, connection: Connection, outcome: Outcome) -> None:
+        """Wait until enough others hold the same outcome too. Raises Unconfirmed when nobody shows that in time.
+
+        Only then is the outcome a result, and the next round begins: before, another client may hold another outcome.
+        """
+        shown = self._transcript.payloads(Confirmation)
+        try:
+            confirmation = shown[0] if shown else await self._receive(connection, Confirmation)
+        except NotNow as error:
+            raise Unconfirmed(error.problem) from None
+        check_confirmation(self._setup, outcome, confirmation)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:
         """End this party's session for good, and send the server the reason if it still answers."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,18 +18,28 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
 from secagg.encoding import Integers, Kind, sum_digest
 from secagg.encoding.moments import sanity_failures
-from secagg.errors import COUNTS, BadInput, ImpossibleSum, ProtocolViolation, SessionAborted, TranscriptInvalid
+from secagg.errors import (
+    COUNTS,
+    BadInput,
+    ImpossibleSum,
+    MalformedMessage,
+    ProtocolViolation,
+    SessionAborted,
+    TranscriptInvalid,
+)
 from secagg.heads import Artifact, to_safetensors
 from secagg.plan_facts.records import FeatureRecipe
 from secagg.privacy import Mechanism
 from secagg.protection import SumToOpen
+from secagg.protection.interface import SumToRelease
 from secagg.protection.messages import Announcement, Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, keep_opening, read_kept, read_opening
+from secagg.session.release import open_release, require_lengths_of_release, write_release
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after
-from secagg.session.staging import add_up
+from secagg.session.staging import add_up, read_vector
 from secagg.system.files import write_synced
-from secagg.transcript import Record
+from secagg.transcript import FrameBody, Record
 
 HEAD_FILE = "head.safetensors"
 RESULT_FILE = "result.json"
@@ -46,7 +57,8 @@ class SumResult:
     """An opened sum, and the trained `artifact` (such as a head) built from it; None if that takes a later sum.
 
     `following` is the next round, `doubts` what no honest sum shows, and of these `impossible` what breaks the bounds
-    of `broken_bounds`: whoever is shown the sum refuses that.
+    of `broken_bounds`: whoever is shown the sum refuses that. `release` are the files from which others open the sum,
+    empty where they get the sum alone.
     """
 
     members: tuple[int, ...]
@@ -56,6 +68,7 @@ class SumResult:
     doubts: tuple[str, ...]
     following: Round | None = field(default=None, repr=False)
     impossible: tuple[str, ...] = ()
+    release: tuple[bytes, ...] = field(default=(), repr=False)
 
     @cached_property
     def aggregate_sha256(self) -> bytes:
@@ -131,13 +144,35 @@ def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping
         raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
 
 
+def with_release(
+    setup: RoundSetup,
+    result: SumResult,
+    ready: SumToOpen,
+    folder: Path,
+    uploads: Mapping[int, Announcement],
+    frames: Mapping[int, bytes],
+) -> SumResult:
+    """Return an opened sum with the files that show others what it follows from, in a round that shows the sum.
+
+    `frames` are those that announced the `uploads`. Raises BadInput for a vector that is not the signed one.
+    """
+    if not (setup.shows_sum and isinstance(ready, SumToRelease)):
+        return result
+
+    def read(member: int) -> bytes:
+        return read_vector(folder, setup.context.names[member], member, uploads[member].digest)
+
+    return replace(result, release=ready.release(setup.context, read, frames))
+
+
 def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
     """Write an opened sum, its head, and the next round's broadcast, if any; return the Outcome that names them.
 
     After the last round, or one whose sum is nobody else's, the sum's blocks are there by their names too.
     """
-    release, opening = pack_sum(setup, result.vector), opening_after(setup, result)
-    write_synced(folder / SUM_FILE, release)
+    packed, opening = pack_sum(setup, result.vector), opening_after(setup, result)
+    write_synced(folder / SUM_FILE, packed)
+    release = write_release(folder, result.release or (packed,)) if setup.shows_sum else ()
     if opening is not None:
         keep_opening(folder.parent, opening, result.broadcast)
     if setup.is_last or not setup.shows_sum:
@@ -153,7 +188,7 @@ def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
         result.artifact_sha256,
         (Attachment.of(head),) if head and setup.plan.result is ResultAccess.MEMBERS else (),
         (result.opens,) if result.opens is not None else (),
-        (Attachment.of(release),) if setup.shows_sum else (),
+        release,
     )
 
 
@@ -267,6 +302,11 @@ SUM_GONE = Caveat(
     "if the sum that it names leads to what it says",
     "bring its whole folder, and those of the rounds beside it, where somebody still has them",
 )
+UNCONFIRMED = Caveat(
+    "too few have acknowledged its outcome, as far as it shows",
+    "if the others were given the same outcome",
+    "fetch the confirmation, or take it from another party's transcript (secagg confirm)",
+)
 IMPOSSIBLE_SUM = Caveat(
     "its sum is beyond what honest clients' vectors and noise add up to",
     "whoever sent a vector beyond the plan's bounds",
@@ -319,7 +359,14 @@ class Files:
     @property
     def release(self) -> bytes:
         """Packed bytes of the opened sum; empty if its file is absent."""
-        return self._read_named(self.folder / SUM_FILE, self.outcome.release)
+        path, outcome = self.folder / SUM_FILE, self.outcome
+        if len(outcome.release) <= 1 or not path.exists():
+            return self._read_named(path, outcome.release)
+        packed = path.read_bytes()
+        with contextlib.suppress(MalformedMessage):
+            if sum_digest(unpack_sum(self.setup, packed)) == outcome.aggregate_sha256:
+                return packed
+        raise BadInput(f"{path} is not what the outcome names", remedy="restore it")
 
     @cached_property
     def own(self) -> SumResult | None:
@@ -364,13 +411,17 @@ class Files:
 
 def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
     """Raise ProtocolViolation unless an outcome names the files that the plan prescribes, and a sum of its length."""
+    _require_files(setup, outcome)
+    if outcome.release:
+        require_lengths_of_release(setup, outcome)
+
+
+def _require_files(setup: RoundSetup, outcome: Outcome) -> None:
     if setup.is_draw:
         check_outcome_of_draw(outcome)
         return
     if bool(outcome.broadcast) != (not setup.is_last) or bool(outcome.release) != setup.shows_sum:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about how many rounds there are")
-    if outcome.release and outcome.release[0].length != setup.context.packed_bytes:
-        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     if outcome.head and setup.plan.result is not ResultAccess.MEMBERS:
         raise ProtocolViolation(SERVER_INDEX, "the plan says otherwise about who gets the head")
 
@@ -393,9 +444,11 @@ def check_outcome(setup: RoundSetup, told: OutcomeContents, own: SumResult | Non
     Where the plan has several rounds, the head and the next round are recomputed from the released sum, if the round
     is known; `own` is what that gives, where it is at hand.
     """
-    require_shape(setup, told.message)
+    _require_files(setup, told.message)
     if setup.is_draw:
         return
+    if told.release and len(told.release) != setup.context.packed_bytes:
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
     if own is None and told.release:
         own = recompute(setup, told.message, told.release)
     if setup.known_round is None:  # what the sum leads to stays open
@@ -419,15 +472,16 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: RoundSetup, outcome: Outcome, folder: Path) -> tuple[Caveat, ...]:
+def follows(setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iterable[FrameBody] = ()) -> tuple[Caveat, ...]:
     """Check an outcome against the files in its session's folder; return a caveat for each point left unproven.
 
+    `bodies` are those of the server's frames before.
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
     require_shape(setup, outcome)
     files = Files(setup, outcome, folder)
     told = files.contents
-    if told is None:
+    if told is None or (told.release and open_release(setup, outcome, folder, bodies) is None):
         return (SUM_GONE,)
     check_outcome(setup, told, files.own)
     return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()

@@ -18,6 +18,7 @@ from secagg.errors import BadInput
 from secagg.protection.messages import Outcome
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.member_session import VECTOR_FILE
+from secagg.session.release import RELEASE_FILE
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.system.files import sync_folder
@@ -49,13 +50,14 @@ def purge(folder: Path) -> int | None:
 
 
 def purge_sum(folder: Path) -> int:
-    """Delete a session's sum and the broadcast that began its round; return the number of deleted files.
+    """Delete a session's sum, with its release, and the broadcast that began its round; return the number of files.
 
     The session is one of `earlier_sessions`.
     Raises what `purge` raises.
     """
     with closing(Journal(folder / FILE_NAME)):
-        found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE) if path.exists()]
+        released = folder.glob(RELEASE_FILE.format("*"))
+        found = [path for path in (folder / SUM_FILE, folder / OPENING_FILE, *released) if path.exists()]
         _delete(found, folder, "sum")
         return len(found)
 

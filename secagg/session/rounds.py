@@ -14,16 +14,16 @@ for all others in the same way, as what would open a round after the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.protection.draw import Draw
-from secagg.protection.messages import Acknowledgement, Attachment, Outcome, Return, RoundOpening
+from secagg.protection.messages import Acknowledgement, Attachment, Confirmation, Outcome, Return, RoundOpening
 from secagg.session.round_setup import RoundSetup
-from secagg.transcript import open_frame, payload_of, peek
+from secagg.transcript import FrameBody, open_frame, payload_of, peek
 
 LAST = bytes(32)
 """Stands in an Acknowledgement for the next round's opening if there is none.
@@ -118,7 +118,24 @@ def following_setup(setup: RoundSetup, how: Ended, broadcast: bytes = b"") -> Ro
 def acknowledgement_of(setup: RoundSetup, how: Outcome) -> Acknowledgement:
     """Return the message with which a party confirms a checked outcome: its sum, and the next round, if any."""
     opening = opening_after(setup, how) or end_after(setup, how)
-    return Acknowledgement(how.aggregate_sha256, LAST if opening is None else opening.statement(setup.plan.digest))
+    opens = LAST if opening is None else opening.statement(setup.plan.digest)
+    return Acknowledgement(how.aggregate_sha256, opens, how.digest(setup.context.round_digest))
+
+
+def check_confirmation(setup: RoundSetup, outcome: Outcome, confirmation: Confirmation) -> None:
+    """Check that enough parties of this round have acknowledged this very outcome (`Protection.confirmers`).
+
+    Raises MalformedMessage or ProtocolViolation (the server).
+    """
+    confirmers, enough = setup.protocol.confirmers(setup.context)
+    expected, signers = acknowledgement_of(setup, outcome), set[int]()
+    for frame in confirmation.acknowledgements:
+        body = _open_acknowledgement(setup, frame, setup.context.round_digest, confirmers)
+        if payload_of(body, Acknowledgement) != expected:
+            raise ProtocolViolation(SERVER_INDEX, f"shows that {setup.roster.name(body.sender)} has another outcome")
+        signers.add(body.sender)
+    if len(signers) < enough:
+        raise ProtocolViolation(SERVER_INDEX, f"shows {len(signers)} of the {enough} acknowledgements of one outcome")
 
 
 def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:
@@ -212,14 +229,20 @@ def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
 
 def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
     """Return the client that signed this acknowledgement. Raises MalformedMessage or ProtocolViolation."""
-    opening, sender = shown.opening, peek(frame).sender
-    if sender not in first.cohort(opening.number - 1):
+    opening = shown.opening
+    body = _open_acknowledgement(first, frame, opening.previous, first.cohort(opening.number - 1))
+    told = payload_of(body, Acknowledgement)
+    if (told.aggregate_sha256, told.opens) != (opening.aggregate_sha256, opening.statement(first.plan.digest)):
+        raise ProtocolViolation(SERVER_INDEX, f"shows what {first.roster.name(body.sender)} signed of something else")
+    return body.sender
+
+
+def _open_acknowledgement(setup: RoundSetup, frame: bytes, round_digest: bytes, signers: Container[int]) -> FrameBody:
+    """Open a frame that one of the `signers` sent to the server in this round; the server shows it to others."""
+    sender = peek(frame).sender
+    if sender not in signers:
         raise ProtocolViolation(SERVER_INDEX, f"shows a signature of party {sender}, which is no client of that round")
     try:
-        body = open_frame(frame, first.roster, opening.previous, sender, SERVER_INDEX)
+        return open_frame(frame, setup.roster, round_digest, sender, SERVER_INDEX)
     except ProtocolViolation as error:
-        raise ProtocolViolation(SERVER_INDEX, f"shows what is not signed: {first.roster.name_culprit(error)}") from None
-    told = Acknowledgement(opening.aggregate_sha256, opening.statement(first.plan.digest))
-    if payload_of(body, Acknowledgement) != told:
-        raise ProtocolViolation(SERVER_INDEX, f"shows what {first.roster.name(sender)} signed of something else")
-    return sender
+        raise ProtocolViolation(SERVER_INDEX, f"shows what is not signed: {setup.roster.name_culprit(error)}") from None

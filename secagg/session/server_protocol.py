@@ -13,7 +13,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
-from secagg.protection.messages import Abort, Acknowledgement, Announcement, Outcome
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -32,6 +32,7 @@ class ServerProtocol:
         self._own_heads = {NOT_SEEN}
         self.client_heads: dict[int, bytes] = {}
         self.uploads: dict[int, Announcement] = {}
+        self.upload_frames: dict[int, bytes] = {}
         self.acknowledgements: dict[int, bytes] = {}
         self._acknowledgement: Acknowledgement | None = None
         self.due: dict[str, Mapping[int, Any]] = {}
@@ -138,13 +139,29 @@ class ServerProtocol:
             if member not in receivers or payload_of(body, Acknowledgement) != self._acknowledgement:
                 raise ProtocolViolation(member, "acknowledges another outcome")
             self.acknowledgements[member] = frame
+            self._confirm()
         else:
             payload = payload_of(body, step.awaits)
             step.accept(member, payload)
             if isinstance(payload, Announcement):
-                self.uploads[member] = payload
+                self.uploads[member], self.upload_frames[member] = payload, frame
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        """Names of the parties whose acknowledgement would help to confirm the outcome; empty once it is confirmed."""
+        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
+        missing = sorted(confirmers - self.acknowledgements.keys())
+        is_confirmed = len(confirmers) - len(missing) >= enough
+        return () if is_confirmed else tuple(map(self._setup.roster.name, missing))
+
+    def _confirm(self) -> None:
+        """Make the Confirmation due to everyone in the outcome, as soon as enough have acknowledged it."""
+        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
+        frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
+        if len(frames) >= enough and tag_of(Confirmation) not in self.recipients:
+            self._owe(dict.fromkeys(self.recipients[tag_of(Outcome)], Confirmation(tuple(frames[:enough]))))
 
     def replay(self, record: Record) -> None:
         """Apply one record of this server's transcript again. Raises MalformedMessage, ProtocolViolation and others."""

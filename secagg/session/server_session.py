@@ -17,13 +17,22 @@ from typing import Any, NoReturn
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import BadInput, MalformedMessage, NotNow, OtherPlan, ProtocolViolation, SessionAborted
+from secagg.errors import (
+    BadInput,
+    MalformedMessage,
+    NotConfirmed,
+    NotNow,
+    OtherPlan,
+    ProtocolViolation,
+    SessionAborted,
+)
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt, Return, UploadHeader
-from secagg.session.attachments import OPENING_FILE, SUM_FILE
-from secagg.session.deadline import LOOK_SECONDS, Deadline
-from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
+from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Return, UploadHeader
+from secagg.session.attachments import OPENING_FILE
+from secagg.session.deadline import LOOK_SECONDS, Deadline, forget_closing
+from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, with_release, write_result
+from secagg.session.release import release_files
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
@@ -67,6 +76,7 @@ class ServerSession:
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
+        self._confirmed: set[int] = set()
         self._calls: dict[int, str] = {}
         self.steps_seconds: dict[str, float] = {}
         """Seconds that each step took since this process began, by the step's name."""
@@ -105,7 +115,10 @@ class ServerSession:
         return show_return(self._setup, before.acknowledgements, client)
 
     async def run(self) -> Outcome:
-        """Run the session to its outcome; wait until members have fetched that. Raises SessionAborted or BadInput."""
+        """Run the session to its outcome, and wait until enough members have confirmed it and have fetched that.
+
+        Raises SessionAborted, BadInput (disk), or NotConfirmed where too few have acknowledged the outcome in time.
+        """
         outcome = await self.decide()
         _log.info(
             "the sum is opened and written; up to %d s for its members to fetch the outcome "
@@ -113,6 +126,9 @@ class ServerSession:
             self._protocol.seconds_to_wait,
         )
         await self._until_complete()
+        if missing := self._protocol.unconfirmed:
+            forget_closing(self._folder)
+            raise NotConfirmed(missing)
         return outcome
 
     async def decide(self) -> Outcome:
@@ -180,6 +196,7 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
+                self._outbox.publish()
             if body.step != tag_of(Acknowledgement):
                 return b""
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
@@ -219,6 +236,9 @@ class ServerSession:
                 if member not in self._protocol.recipients[step]:
                     return await self._leave_out(member, step)
                 if frame := self._outbox.frame_for(member, step):
+                    if step == tag_of(Confirmation):
+                        self._confirmed.add(member)
+                        self._wake()
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
             if remaining <= 0 or not await self._change_within(changed, remaining):
@@ -233,7 +253,8 @@ class ServerSession:
         files = {} if opening is None else {opening.broadcast.digest: OPENING_FILE}
         if outcome is not None and member in self._protocol.recipients.get(tag_of(Outcome), ()):
             files |= {each.digest: HEAD_FILE for each in outcome.head}
-            files |= {each.digest: SUM_FILE for each in outcome.release}
+            paths = release_files(self._folder, outcome.release)
+            files |= {each.digest: path.name for each, path in zip(outcome.release, paths, strict=True)}
         if digest not in files:
             raise ProtocolViolation(member, "asks for bytes that this session has not named to it")
         path = self._folder / files[digest]
@@ -296,13 +317,14 @@ class ServerSession:
 
     async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
         """Open the sum and build the head from transcript and uploads; None, with `failure` set, if it aborts."""
-        uploads = self._protocol.uploads
+        setup, folder, uploads, frames = self._setup, self._folder, self._protocol.uploads, self._protocol.upload_frames
         try:
-            result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, uploads)
+            result = await asyncio.to_thread(open_sum, setup, ready, folder, uploads)
         except SessionAborted as error:
             self._protocol.failure = error.reason
             return None
         self.doubts = result.doubts
+        result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
         return await asyncio.to_thread(self.write, result)
 
     def write(self, result: SumResult) -> Outcome:
@@ -341,8 +363,8 @@ class ServerSession:
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                has_answered = all(self._outbox.frame_with(Receipt, each) for each in protocol.acknowledgements)
-                if (protocol.is_complete or not awaited) and has_answered:  # also those of a life before this one
+                is_shown = protocol.acknowledgements.keys() <= self._confirmed  # also those of a life before this one
+                if (protocol.is_complete or not awaited) and (is_shown or protocol.unconfirmed):
                     return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):

@@ -14,11 +14,13 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script, SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt
 from secagg.session.outcome import (
     IMPOSSIBLE_SUM,
     PURGED,
     SILENT,
+    SUM_GONE,
+    UNCONFIRMED,
     UNSIGNED_END,
     UNSIGNED_REASON,
     Caveat,
@@ -26,9 +28,10 @@ from secagg.session.outcome import (
     follows,
     open_sum,
     require,
+    with_release,
 )
 from secagg.session.round_setup import RoundSetup
-from secagg.session.rounds import outcome_of_draw
+from secagg.session.rounds import check_confirmation, outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -51,9 +54,11 @@ class MemberVerifier:
         self._receipts: set[int] = set()
         self._uploaders: set[int] = set()
         self._is_countersigned = False
+        self._is_confirmed = False
         self._has_revealed = False
         self._lacks_vectors = False
         self._left_open: tuple[Caveat, ...] = ()
+        self._heard: list[FrameBody] = []
 
     @property
     def role(self) -> str:
@@ -67,6 +72,7 @@ class MemberVerifier:
             *((SILENT,) if self.author is None and not self._setup.is_end else ()),
             *self._doubts_of_end,
             *((PURGED,) if self._lacks_vectors else ()),
+            *((UNCONFIRMED,) if self.outcome is not None and not self._is_confirmed else ()),
             *self._left_open,
         )
 
@@ -83,7 +89,9 @@ class MemberVerifier:
     @property
     def proves(self) -> str:
         """Sentence that says what the transcript proves, valid once every record is checked."""
-        return self._script.proves
+        rules, outcome = self._setup.protocol.release, self.outcome
+        is_opened = outcome is not None and outcome.release and SUM_GONE not in self._left_open
+        return rules.proves if rules is not None and is_opened else self._script.proves
 
     def check(self, record: Record) -> None:
         """Verify the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
@@ -158,13 +166,19 @@ class MemberVerifier:
         self._server_heads.add(chain(body.head, "sent", record.content))
         own = self._own_heads if body.step == tag_of(Abort) else self._own_heads[-1:]  # it says what came too late
         require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
-        self._is_countersigned = body.step == tag_of(Receipt) and body.seen in own
+        if body.step == tag_of(Receipt):
+            self._is_countersigned = body.seen in own
+        if body.step == tag_of(Confirmation):
+            require(self.outcome is not None, record, "a confirmation before the outcome")
+            check_confirmation(self._setup, self.outcome, payload_of(body, Confirmation))
+            self._is_confirmed = True
         if body.step == tag_of(Outcome):
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
             require(set(outcome.members) <= set(self._setup.context.clients), record, "the outcome names strangers")
-            self._left_open = follows(self._setup, outcome, self._folder)
+            self._left_open = follows(self._setup, outcome, self._folder, self._heard)
             self.outcome = outcome
+        self._heard.append(body)
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
         """Check that the bytes that a helper stored are those that the client signed."""
@@ -201,6 +215,7 @@ class MemberVerifier:
             "session": f"this {self.role}'s part is complete",
             **found,
             "aggregate_sha256": self.outcome.aggregate_sha256.hex(),
+            "confirmed": self._is_confirmed,
             "countersigned_by_server": self._is_countersigned,
         }
 
@@ -232,6 +247,7 @@ class ServerVerifier:
         self._has_announced_end = False
         self._is_purged = False
         self._left_open: tuple[Caveat, ...] = ()
+        self._said: list[FrameBody] = []
         self.signers: set[int] = set()
 
     @property
@@ -249,7 +265,8 @@ class ServerVerifier:
     def doubts(self) -> tuple[Caveat, ...]:
         """Points that the transcript leaves unproven (caveats), complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged)
+        is_unconfirmed = self._protocol.outcome is not None and bool(self._protocol.unconfirmed)
+        found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (UNCONFIRMED, is_unconfirmed)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 
     def check(self, record: Record) -> None:
@@ -288,7 +305,9 @@ class ServerVerifier:
         return None
 
     def _open(self, ready: SumToOpen) -> SumResult:
-        return open_sum(self._setup, ready, self._folder, self._protocol.uploads)
+        setup, folder, protocol = self._setup, self._folder, self._protocol
+        result = open_sum(setup, ready, folder, protocol.uploads)
+        return with_release(setup, result, ready, folder, protocol.uploads, protocol.upload_frames)
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)
@@ -319,6 +338,7 @@ class ServerVerifier:
             for member in due if body.receiver == EVERYONE else (body.receiver,):
                 is_due = member in due and encode(due[member]) == body.payload
                 require(is_due, record, f"the {body.step} does not follow")
+        self._said.append(body)
 
     def _check_request(self, record: Record, declared: SumToDeclare, request: Any) -> None:
         if not self._lacks_vectors():
@@ -342,8 +362,10 @@ class ServerVerifier:
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
             self._left_open = (IMPOSSIBLE_SUM,) if result.impossible else ()
+            is_released = tuple(map(Attachment.of, result.release)) in ((), outcome.release)
+            require(is_released, record, "the released files are not those of the uploads and opened shares")
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        self._left_open = follows(self._setup, outcome, self._folder) or self._left_open
+        self._left_open = follows(self._setup, outcome, self._folder, self._said) or self._left_open
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:

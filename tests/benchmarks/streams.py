@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from secagg.crypto.stream import MaskStream
 from secagg.protection.interface import SessionContext
-from secagg.protection.masking.server import Mask, MaskedSum
+from secagg.protection.masking.unmasking import Mask, MaskedSum
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, RING, say
 
 ROUNDS = 15

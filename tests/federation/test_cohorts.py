@@ -457,7 +457,7 @@ def first(finished: Finished) -> RoundSetup:
 
 def signed(world: SimulatedFederation, opening: RoundOpening, sender: int) -> bytes:
     """A member's acknowledgement of an opening."""
-    said = Acknowledgement(opening.aggregate_sha256, opening.statement(world.setup.plan.digest))
+    said = Acknowledgement(opening.aggregate_sha256, opening.statement(world.setup.plan.digest), bytes(32))
     return sign_frame(world.keys[sender], make_body(opening.previous, sender, 0, NOT_SEEN, NOT_SEEN, said))
 
 

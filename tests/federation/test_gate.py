@@ -351,12 +351,16 @@ def test_explanation_states_the_gate() -> None:
 
 @pytest.mark.parametrize(
     ("protection", "others"),
-    [("masked", "the server"), ("shared", "each aggregator"), ("encrypted", "the server and the key holder")],
+    [
+        ("masked", ""),
+        ("shared", " and of each aggregator"),
+        ("encrypted", " and of the server and the key holder"),
+    ],
 )
 def test_exact_gate_names_everybody_whose_lie_opens_a_class(protection: str, others: str) -> None:
     """An exact gate is said to rest on every client and on each party that can add to the opened census unseen."""
     said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection=protection, **EXACT).facts))["class gate"]
-    assert f"rests on the word of every client and of {others}: no census entry is proven" in said
+    assert f"rests on the word of every client{others}: no census entry is proven" in said
     assert said.endswith("adds 2 opens the sum of a class that one client alone has")
 
 

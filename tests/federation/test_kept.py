@@ -72,9 +72,9 @@ def verdicts(finished: Finished, party: int) -> list[str]:
 
 
 def test_members_present_read_sums_and_no_state(played: tuple[Finished, list[tuple[int, int]]]) -> None:
-    """Each member reads one sum in each round, and neither state nor model: these it makes itself."""
+    """Each member reads the two files of one sum in each round, and neither state nor model: these it makes itself."""
     (_, ended), read = played
-    assert sorted(read) == [(member, number) for member in range(1, 5) for number in range(1, ROUNDS + 1)]
+    assert sorted(read) == [(member, number) for member in range(1, 5) for number in range(1, ROUNDS + 1) for _ in "YS"]
     assert {outcome.members for _, outcome in ended.clients.values()} == {(1, 2, 3, 4)}
 
 

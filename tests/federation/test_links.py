@@ -39,7 +39,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="module")
 def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A plan whose server told everybody that each class is held by all: the class of one member is opened."""
+    """A plan whose server told everybody that each class is held by all: the class of one member is opened.
+
+    Nothing is protected: under the masked protection clients open the census themselves (`test_verified_sums.py`).
+    """
 
     def lying(setup, ready, folder, uploads):  # type: ignore[no-untyped-def]
         true = open_sum(setup, ready, folder, uploads)
@@ -47,7 +50,7 @@ def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secagg.session.server_session, "open_sum", lying)
-        world = gated(tmp_path_factory.mktemp("deceived"), refine=0, **EXACT)
+        world = gated(tmp_path_factory.mktemp("deceived"), refine=0, protection="none", **EXACT)
         return world, asyncio.run(run_federation(world))
 
 

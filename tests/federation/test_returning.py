@@ -358,7 +358,7 @@ def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytes
 def signed(world: SimulatedFederation, opening: RoundOpening, sender: int, **fields: Any) -> bytes:
     """A party's acknowledgement of an opening, or of another session, sum, plan or sender where said."""
     plan = fields.get("plan", world.setup.plan.digest)
-    said = Acknowledgement(fields.get("sum", opening.aggregate_sha256), opening.statement(plan))
+    said = Acknowledgement(fields.get("sum", opening.aggregate_sha256), opening.statement(plan), bytes(32))
     body = make_body(fields.get("session", opening.previous), fields.get("claims", sender), 0, NOT_SEEN, NOT_SEEN, said)
     return sign_frame(world.keys[sender], body)
 

@@ -204,9 +204,10 @@ def always(module: Any, name: str, value: Any = True) -> Plant:
 
 def any_survivors(self: Uploaded, context: Any, me: Any, incoming: Any) -> Transition:
     """Round 3 without its least number of survivors."""
-    parts = derivations.endorsement_parts(context, self.directory, self.dealers, incoming.members)
+    parts = derivations.endorsement_parts(context, self.directory, self.dealers, incoming.members, incoming.total)
     endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
-    return Transition(Endorsed(self.directory, self.dealers, self.held, incoming.members), endorsement)
+    endorsed = Endorsed(self.directory, self.dealers, self.held, incoming.members, self.upload, incoming.total)
+    return Transition(endorsed, endorsement)
 
 
 def header_unsigned(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.experiments.session import InMemorySession
@@ -77,7 +78,7 @@ class Rehearsal(InMemorySession):
 
     def __init__(self, context: SessionContext, protection: str = "masked", seed: bytes = b"") -> None:
         self.vectors = vectors_for(context)
-        parties = {member: party(member, seed) for member in context.clients}
+        parties = {member: party(member, seed) for member in (SERVER_INDEX, *context.clients)}
         super().__init__(context, protection_named(protection), parties, self.vectors.__getitem__)
         self.begin()
 

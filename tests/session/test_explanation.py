@@ -230,8 +230,10 @@ def test_rounds_say_who_may_return_and_what_exact_sums_tell():
     assert explained(refine=2)["who was away"] == "is in no later round"
     several = explained(clients=4, **averaging, **EXACT)["several exact sums"]
     assert "nearly that client's part" in several
-    assert "The server can hold the model still by false sums" in several
-    assert "reads exactly, one client in every round" in several
+    assert "hold the model still" not in several
+    liar = explained(clients=4, **averaging, **EXACT, protection="shared")["several exact sums"]
+    assert "Each aggregator can hold the model still by false sums" in liar
+    assert "reads exactly, one client in every round" in liar
     assert not {"who was away", "several exact sums"} & set(explained())
 
 

@@ -154,7 +154,7 @@ def test_broadcast_that_was_not_due(sessions: dict[str, SimulatedSession], prote
     """A server that shows everybody what follows from nothing is caught at that record, also when it is the last."""
     world = sessions[protection]
     entries = entries_of(world, SERVER_INDEX)
-    for payload in (Acknowledgement(bytes(32), bytes(32)), Abort("made up"), Receipt()):
+    for payload in (Acknowledgement(bytes(32), bytes(32), bytes(32)), Abort("made up"), Receipt()):
         said = verdict_of(world, SERVER_INDEX, [*entries, ("sent", frame(world, 0, EVERYONE, payload))])
         assert said.startswith(f"transcript record {len(entries)}: ")
 

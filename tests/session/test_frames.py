@@ -113,7 +113,7 @@ async def test_frame_of_a_later_step_is_refused(world: SimulatedSession, fresh: 
 async def test_frames_out_of_order_are_refused(fresh: Any) -> None:
     """A message of a step that has not begun is refused and names what is awaited."""
     world, server = fresh
-    frame = signed(world, 1, Acknowledgement(bytes(32), bytes(32)))
+    frame = signed(world, 1, Acknowledgement(bytes(32), bytes(32), bytes(32)))
     assert "KeyAdvertisement is awaited" in await refuses(server, 1, frame)
 
 

@@ -224,7 +224,7 @@ async def test_second_survivor_set_after_a_restart_is_refused(tmp_path: Path) ->
     records = read_transcript(world.transcript(ME))
     shown = next(peek(each.content) for each in records if b"Survivors" in each.content and each.kind == "received")
     assert payload_of(shown, Survivors).members == (1, 2, 3, 4)
-    second = sign_frame(world.keys[0], replace(shown, payload=encode(Survivors((1, 2, 3)))))
+    second = sign_frame(world.keys[0], replace(shown, payload=encode(Survivors((1, 2, 3), bytes(32)))))
     heard: list[bytes] = []
 
     class Second(Wire):

@@ -115,13 +115,17 @@ def test_head_of_another_plan_is_refused(tmp_path: Path) -> None:
 
 def test_opened_sum_has_the_length_of_the_plan() -> None:
     """A sum of any other length than the plan's is refused by the message alone, before a byte of it is fetched."""
-    setup = make_setup(4, refine=1)
+    setup = make_setup(4, refine=1, protection="none")
     true = setup.context.packed_bytes
     told = Outcome(MEMBERS, bytes(32), NO_ARTIFACT, (), (Attachment(1, bytes(32)),), (Attachment(true, bytes(32)),))
     require_shape(setup, told)
     for length in (1, true - 1, true + 1, 2 * true, 4 * true):
         with pytest.raises(ProtocolViolation, match="another length than the plan's"):
             require_shape(setup, replace(told, release=(Attachment(length, bytes(32)),)))
+    with pytest.raises(ProtocolViolation, match="another length than the plan's"):
+        require_shape(setup, replace(told, release=told.release * 2))
+    with pytest.raises(ProtocolViolation, match="another length than the plan's"):
+        require_shape(make_setup(4, refine=1), told)  # masked sums have other files
 
 
 def test_metadata_of_null_are_none(tmp_path: Path) -> None:

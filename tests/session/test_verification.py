@@ -35,21 +35,21 @@ def test_server_transcript_proves_the_sum(over: SimulatedSession) -> None:
 
 @pytest.mark.parametrize("place", [0, 30, -1])
 def test_flipped_upload_byte(over: SimulatedSession, place: int) -> None:
-    """One flipped byte in a staged vector is found at the outcome, and the client is named."""
+    """One flipped byte in a staged vector is found where the server names the sum, and the client is named."""
     path = over.home(0) / "uploads" / "2.bin"
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
     error = invalid(over)
-    assert error.record == position(over, "Outcome")
+    assert error.record == position(over, "Survivors")
     assert "client-2" in str(error)
 
 
 def test_missing_upload(over: SimulatedSession) -> None:
-    """A vector that is gone is found at the outcome, and the client is named."""
+    """A vector that is gone is found where the server names the sum, and the client is named."""
     (over.home(0) / "uploads" / "3.bin").unlink()
     error = invalid(over)
-    assert error.record == position(over, "Outcome")
+    assert error.record == position(over, "Survivors")
     assert "client-3" in str(error)
 
 
@@ -184,13 +184,14 @@ def test_other_survivors_shown(over: SimulatedSession) -> None:
     at = position(over, "Survivors")
 
     def forge(entries: list[Entry]) -> list[Entry]:
-        body = replace(peek(entries[at][1]), payload=encode(Survivors((1, 2, 3, 4))))
+        shown = payload_of(peek(entries[at][1]), Survivors)
+        body = replace(peek(entries[at][1]), payload=encode(replace(shown, members=(1, 2, 3, 4))))
         return [*entries[:at], ("sent", sign_frame(over.keys[0], body)), *entries[at + 1 :]]
 
     rewrite(over, forge)
     error = invalid(over)
     assert error.record == at
-    assert "does not follow" in str(error)
+    assert "names other survivors" in str(error)
 
 
 @pytest.mark.parametrize("change", [{"aggregate_sha256": bytes(32)}, {"opens": b"o" * 32}], ids=["sum", "opens"])

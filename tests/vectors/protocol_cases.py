@@ -17,12 +17,17 @@ def derivations() -> dict[str, Any]:
     shared = reference.x25519(secret, reference.x25519_public(peer))
     dealers = reference.digest("members", *(member.to_bytes(4, "big") for member in (1, 2, 300)))
     survivors = reference.digest("members", *(member.to_bytes(4, "big") for member in (1, 300)))
+    total = bytes([4] * 32)
+    endorsed = (round_digest, session_id, roster, directory, dealers, survivors, total)
+    challenge, tags = reference.digest("challenge", *endorsed), bytes(range(80))
     inputs = {
         "round_digest": round_digest,
         "session_id": session_id,
         "roster": roster,
         "directory": directory,
         "share": share,
+        "total": total,
+        "tags": tags,
     }
     inputs |= {"secret": secret, "peer_secret": peer, "peer_public": reference.x25519_public(peer)}
     expected = {
@@ -36,9 +41,10 @@ def derivations() -> dict[str, Any]:
         "seed_share_hash": reference.digest("seed share", binding, low, high, share),
         "key_share_hash": reference.digest("key share", binding, low, high, share),
         "share_info": reference.envelope_info(binding, "Dealing", 3, 300),
-        "endorsement": reference.ed25519_sign(
-            secret, reference.labelled("survivors", round_digest, session_id, roster, directory, dealers, survivors)
-        ),
+        "endorsement": reference.ed25519_sign(secret, reference.labelled("survivors", *endorsed)),
+        "challenge": challenge,
+        "tag_vector_key": reference.digest("tag vector", challenge, low),
+        "tags_signature": reference.ed25519_sign(secret, reference.labelled("tags", *endorsed, tags)),
         "ring_place": hashlib.sha256(reference.labelled("ring", directory, low)).digest(),
     }
     return {
@@ -46,6 +52,26 @@ def derivations() -> dict[str, Any]:
         "inputs": {name: value.hex() for name, value in inputs.items()},
         "members": {"low": 3, "high": 300, "dealers": [1, 2, 300], "survivors": [1, 300]},
         "expected": {name: value.hex() for name, value in expected.items()},
+        "sums": [_sum(bits, challenge) for bits in (8, 32, 40, 48, 64)],
+    }
+
+
+def _sum(bits: int, challenge: bytes) -> dict[str, Any]:
+    """The packed sum of three uploads of five clients, of entries of so many bits, and the tags of each and of it."""
+    uploads = [[(7 * client + 2**bits // (place + 1) - 1) % 2**bits for place in range(9)] for client in (1, 2, 3)]
+    half = bits if bits <= 40 else bits // 2
+    parts = range(0, bits, half)
+    words = [[entry >> low & (2**half - 1) for low in parts for entry in upload] for upload in uploads]
+    total = [sum(column) for column in zip(*words, strict=True)]
+    stream = sum(word << (half + 3) * place for place, word in enumerate(total))  # 5 clients carry 3 bits
+    keys = [reference.digest("tag vector", challenge, place.to_bytes(4, "big")) for place in range(1, 11)]
+    vectors = [reference.keystream(key, 8, len(total)) for key in keys]
+    tags = [[sum(r * w for r, w in zip(row, each, strict=True)) % 2**64 for row in vectors] for each in (*words, total)]
+    return {
+        "bits": bits,
+        "uploads": [b"".join(entry.to_bytes(bits // 8, "little") for entry in upload).hex() for upload in uploads],
+        "packed": stream.to_bytes(-(-len(total) * (half + 3) // 8), "little").hex(),
+        "tags": [b"".join(tag.to_bytes(8, "little") for tag in each).hex() for each in tags],
     }
 
 

@@ -80,6 +80,8 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
     lengths = {"next": 2**30 + 2**20, "ring": 1}
     attached = {name: {"length": length, "digest": _hex(name)} for name, length in lengths.items()}
+    secret, term = [{"member": 300, "secret": _hex("seed")}], {"member": 1, "seed": _hex("seed"), "kind": "noise"}
+    term |= {"scale": 2.5}
     last, between = {"broadcast": [], "release": []}, {"broadcast": [attached["next"]], "release": [attached["ring"]]}
     opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum")}
     opening |= {"broadcast": attached["ring"]}
@@ -98,22 +100,29 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Dealing", {"shares": envelopes, **dealt}),
         ("Inbox", {"dealers": [1, 2, 128, 4096], "shares": [_envelope(1, 7), _envelope(2, 7)]}),
         ("UploadHeader", header | {"complaints": [5]}),
-        ("Survivors", {"members": [1, 127, 128, 4096]}),
+        ("Survivors", {"members": [1, 127, 128, 4096], "total": _hex("total")}),
         ("Endorsement", {"member": 128, "signature": _hex("endorsement", 64)}),
         ("Quorum", {"endorsements": [{"member": m, "signature": _hex(f"e{m}", 64)} for m in (1, 2)]}),
         ("OpenedShare", {"dealer": 1, "share": _hex("share", 33)}),
-        ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": []}),
+        ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": [], "tags": _tags(1)}),
+        ("UploadTags", _tags(4096)),
+        ("OpenedSecret", {"member": 300, "secret": _hex("mask key")}),
+        ("OpenedTerm", term),
+        ("Unmasking", {"secrets": secret, "tags": [], "uploads": [_hex("frame", 260)], "terms": []}),
+        ("Unmasking", {"secrets": secret, "tags": [_tags(1), _tags(300)], "uploads": [], "terms": [term]}),
         ("Attachment", attached["next"]),
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
+        ("Outcome", outcome | between | {"release": [attached["ring"], attached["next"]]}),
         ("RoundOpening", opening),
         ("RefinementBroadcast", {"number": 1, "scale": 1000.25, **geometry}),
         ("RefinementBroadcast", {"number": 100, "scale": 0.5, **geometry, "matrix": "", "centre": ""}),
         ("Centres", {"number": 1, "rows": _hex("centres", 24)}),
         ("ModelState", {"number": 2, "state": _hex("state", 41)}),
         ("KeptClasses", {"classes": [0, 1, 127, 128, 9999]}),
-        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": _hex("opens")}),
-        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": "00" * 32}),
+        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": _hex("opens"), "outcome": _hex("outcome")}),
+        ("Acknowledgement", {"aggregate_sha256": _hex("sum"), "opens": "00" * 32, "outcome": _hex("outcome")}),
+        ("Confirmation", {"acknowledgements": [_hex("one", 260), _hex("other", 261)]}),
         ("Return", {"opening": opening, "acknowledgements": [_hex("one", 260), _hex("other", 261)]}),
         ("Receipt", {}),
         ("Abort", {"reason": "too few clients are left"}),
@@ -123,8 +132,8 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("HeldShare", _held(9)),
         ("Advertised", secrets | dealing),
         ("Dealt", {**secrets, "directory": directory, **own}),
-        ("Uploaded", kept),
-        ("Endorsed", kept | {"survivors": [1, 300]}),
+        ("Uploaded", kept | {"upload": _hex("vector")}),
+        ("Endorsed", kept | {"survivors": [1, 300], "upload": _hex("vector"), "total": _hex("total")}),
         ("Opened", {"survivors": [2, 3, 5]}),
         ("PlainUploaded", {}),
         *_drawing(),
@@ -135,6 +144,10 @@ def values() -> list[tuple[str, dict[str, Any]]]:
 
 def _signed(member: int, name: str) -> dict[str, Any]:
     return {"member": member, name: _hex(f"{name} {member}"), "signature": _hex(f"signed {name} {member}", 64)}
+
+
+def _tags(member: int) -> dict[str, Any]:
+    return {"member": member, "tags": _hex(f"tags {member}", 80), "signature": _hex(f"signed tags {member}", 64)}
 
 
 def _drawing() -> list[tuple[str, dict[str, Any]]]:
@@ -228,7 +241,7 @@ def wire() -> dict[str, Any]:
     cases = [{"message": name, "value": value, "bytes": canonical(name, value).hex()} for name, value in values()]
     key, signature = bytes.fromhex(_hex("k")), bytes.fromhex(_hex("s", 64))
     endorsed = scalar(1, "uint", 5) + block(2, signature)
-    survivors, plan = canonical("Survivors", {"members": [1, 2, 3]}), _plan()
+    survivors, plan = canonical("Survivors", {"members": [1, 2, 3], "total": _hex("total")}), _plan()
     entry, other = (canonical("KeyAdvertisement", _entry(member)) for member in (1, 2))
     unsealed, opened = _ciphertexts(1) | {"sealed_seed": _hex("seed", 1152)}, dict(values())["OpenedSum"]
     roster, body = dict(values())["Roster"], dict(values())["FrameBody"]
@@ -245,29 +258,32 @@ def wire() -> dict[str, Any]:
         ("fields_out_of_order", "Endorsement", block(2, signature) + scalar(1, "uint", 5)),
         ("field_twice", "Endorsement", scalar(1, "uint", 4) + endorsed),
         ("number_with_a_needless_byte", "Endorsement", bytes([8, 0x85, 0]) + block(2, signature)),
-        ("length_with_a_needless_byte", "Acknowledgement", bytes([10, 0xA0, 0]) + key + block(2, key)),
-        ("tag_with_a_needless_byte", "Acknowledgement", bytes([0x8A, 0, 32]) + key + block(2, key)),
+        ("length_with_a_needless_byte", "Acknowledgement", bytes([10, 0xA0, 0]) + key + block(2, key) + block(3, key)),
+        ("tag_with_a_needless_byte", "Acknowledgement", bytes([0x8A, 0, 32]) + key + block(2, key) + block(3, key)),
         ("number_above_32_bits", "Endorsement", bytes([8]) + varint(2**32 + 5) + block(2, signature)),
         ("negative_number", "Endorsement", bytes([8]) + varint(2**64 - 1) + block(2, signature)),
         ("number_as_bytes", "Endorsement", block(1, b"\x05") + block(2, signature)),
-        ("bytes_as_number", "Acknowledgement", scalar(1, "uint", 32) + block(2, key)),
-        ("numbers_not_packed", "Survivors", scalar(1, "uint", 1) + scalar(1, "uint", 2)),
-        ("numbers_packed_in_two_pieces", "Survivors", block(1, b"\x01") + block(1, b"\x02")),
+        ("bytes_as_number", "Acknowledgement", scalar(1, "uint", 32) + block(2, key) + block(3, key)),
+        ("numbers_not_packed", "Survivors", scalar(1, "uint", 1) + scalar(1, "uint", 2) + block(2, key)),
+        ("numbers_packed_in_two_pieces", "Survivors", block(1, b"\x01") + block(1, b"\x02") + block(2, key)),
         ("default_written_out", "Outcome", canonical("Outcome", dict(values())["Outcome"]) + block(4, b"")),
         ("last_byte_cut_off", "Survivors", survivors[:-1]),
         ("byte_added", "Survivors", survivors + b"\x00"),
         ("nothing", "Survivors", b""),
-        ("member_zero", "Survivors", block(1, b"\x00\x01")),
-        ("member_above_4096", "Survivors", block(1, varint(4097))),
+        ("member_zero", "Survivors", block(1, b"\x00\x01") + block(2, key)),
+        ("member_above_4096", "Survivors", block(1, varint(4097)) + block(2, key)),
         ("receiver_above_4113", "FrameBody", canonical("FrameBody", body | {"receiver": 4114})),
-        ("members_out_of_order", "Survivors", block(1, b"\x02\x01")),
-        ("member_twice", "Survivors", block(1, b"\x01\x01")),
+        ("members_out_of_order", "Survivors", block(1, b"\x02\x01") + block(2, key)),
+        ("member_twice", "Survivors", block(1, b"\x01\x01") + block(2, key)),
+        ("total_left_out", "Survivors", block(1, b"\x01\x02")),
+        ("tags_of_72_bytes", "UploadTags", canonical("UploadTags", _tags(1) | {"tags": _hex("tags", 72)})),
+        ("term_of_no_scale", "OpenedTerm", canonical("OpenedTerm", dict(values())["OpenedTerm"] | {"scale": 0.0})),
         ("entries_out_of_order", "Directory", block(1, other) + block(1, entry)),
         ("entry_twice", "Directory", block(1, entry) + block(1, entry)),
         ("member_left_out", "Endorsement", block(2, signature)),
         ("signature_left_out", "Endorsement", scalar(1, "uint", 5)),
         ("signature_of_63_bytes", "Endorsement", scalar(1, "uint", 5) + block(2, signature[:-1])),
-        ("digest_of_33_bytes", "Acknowledgement", block(1, key + b"\x00") + block(2, key)),
+        ("digest_of_33_bytes", "Acknowledgement", block(1, key + b"\x00") + block(2, key) + block(3, key)),
         ("reason_left_out", "Abort", b""),
         ("reason_of_2001_letters", "Abort", scalar(1, "text", "a" * 2001)),
         ("text_not_utf8", "Abort", block(1, b"\xff\xfe")),

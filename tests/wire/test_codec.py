@@ -190,18 +190,18 @@ def test_an_unknown_message_is_named_with_its_remedy() -> None:
 def test_tuples_need_a_bound_on_their_items(bound: Any) -> None:
     """Declaring a tuple without an Items bound raises TypeError."""
     hint = tuple[int, ...] if bound is None else Annotated[tuple[int, ...], bound]
-    cls = dataclass(frozen=True)(type("Survivors", (), {"__annotations__": {"members": hint}}))
+    cls = dataclass(frozen=True)(type("SumRevealed", (), {"__annotations__": {"members": hint}}))
     with pytest.raises(TypeError, match="field members needs an Items bound"):
-        message("Survivors")(cls)
+        message("SumRevealed")(cls)
 
 
 @pytest.mark.parametrize("plain", [int, str, bytes])
 def test_plain_items_need_a_bound_of_their_own(plain: type) -> None:
     """Declaring a tuple of plain items that says nothing about each raises TypeError."""
     hint = Annotated[tuple[plain, ...], Items(1, 2)]
-    cls = dataclass(frozen=True)(type("Survivors", (), {"__annotations__": {"members": hint}}))
+    cls = dataclass(frozen=True)(type("SumRevealed", (), {"__annotations__": {"members": hint}}))
     with pytest.raises(TypeError, match="members"):
-        message("Survivors")(cls)
+        message("SumRevealed")(cls)
 
 
 def test_nested_messages_are_of_their_class() -> None:

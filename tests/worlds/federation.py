@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -276,21 +276,23 @@ def lie_file(world: SimulatedFederation, digest: bytes) -> Path:
     return world.folder / "lies" / digest.hex()
 
 
-def lie(world: SimulatedFederation, told: OutcomeContents) -> Outcome:
-    """An outcome whose bytes are shown to whoever asks for them."""
-    for content in (told.head, told.broadcast, told.release):
+def lie(world: SimulatedFederation, told: OutcomeContents, true: Outcome) -> Outcome:
+    """An outcome whose bytes are shown to whoever asks for them; a sum is released in the files of the `true` one."""
+    for content in (told.head, told.broadcast):
         path = lie_file(world, Attachment.of(content).digest)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
-    return told.message
+    return replace(told.message, release=true.release if told.release else ())
 
 
 def told_of(world: SimulatedFederation, outcome: Outcome) -> OutcomeContents:
     """What the server has told with an outcome, by the files that it keeps."""
     state = world.state(SERVER_INDEX)
-    files = [path for name in (HEAD_FILE, OPENING_FILE, SUM_FILE) for path in state.glob(f"*/{name}")]
-    kept = {hashlib.sha256(content).digest(): content for content in (path.read_bytes() for path in files)}
-    parts = (kept[named[0].digest] if named else b"" for named in outcome.attached)
+    files = [path for name in (HEAD_FILE, OPENING_FILE, "release-0.bin", SUM_FILE) for path in state.glob(f"*/{name}")]
+    kept = {hashlib.sha256(path.read_bytes()).digest(): path for path in files}
+    head, broadcast, release = (kept[named[0].digest] if named else None for named in outcome.attached)
+    release = release and release.parent / SUM_FILE  # which is the release, or what the release opens to
+    parts = (path.read_bytes() if path else b"" for path in (head, broadcast, release))
     return OutcomeContents(outcome.members, outcome.aggregate_sha256, outcome.head_sha256, *parts)
 
 

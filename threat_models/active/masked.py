@@ -116,7 +116,7 @@ class _SplitView(Cheat):
     def falsify(self, member: int, body: FrameBody) -> bytes | None:
         # The smaller set for two of the four; each set by itself is a possible one.
         if body.step == tag_of(Survivors) and member in (2, 3):
-            return self.say(member, Survivors((1, 2, 3)), body)
+            return self.say(member, replace(payload_of(body, Survivors), members=(1, 2, 3)), body)
         return None
 
     def keeps_back(self, member: int, body: FrameBody) -> bool:
@@ -141,7 +141,7 @@ class _AsksAgain(Cheat):
     async def make_up(self, member: int, step: str) -> bytes | None:
         if step != tag_of(Outcome):
             return None
-        return self.lie(member, Survivors(drop_one(self.targets, member)))
+        return self.lie(member, Survivors(drop_one(self.targets, member), bytes(32)))
 
 
 MASKED = (
@@ -171,7 +171,7 @@ MASKED = (
         "asks every client to open a sum of its own vector alone",
         "the least number of survivors follows from the plan",
         "asks to open the sum of 1 clients",
-        change_message(Survivors, lambda cheat, member, honest: Survivors((member,))),
+        change_message(Survivors, lambda cheat, member, honest: replace(honest, members=(member,))),
     ),
     Probe(
         "two survivor sets",
@@ -186,7 +186,8 @@ MASKED = (
         "a client signs one set of a session, ever",
         "Quorum is awaited",
         change_message(
-            Quorum, lambda cheat, member, honest: Survivors(drop_one(cheat.consortium.roster.clients, member))
+            Quorum,
+            lambda cheat, member, honest: Survivors(drop_one(cheat.consortium.roster.clients, member), bytes(32)),
         ),
     ),
     Probe(

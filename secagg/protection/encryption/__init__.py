@@ -45,6 +45,7 @@ PROTECTION = Protection(
     ),
     details=lambda context: [("ciphertexts", context.parameters.explain())],
     check_machine=_check_machine,
+    confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     speaks_once=True,
     encrypts=True,
 )

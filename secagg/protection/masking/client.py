@@ -20,7 +20,7 @@ from secagg.crypto.sealing import SealBroken
 from secagg.crypto.sharing import SHARE_BYTES, is_canonical, share
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Residues
-from secagg.errors import ProtocolViolation
+from secagg.errors import LeftBehind, ProtocolViolation
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import (
@@ -40,6 +40,7 @@ from secagg.protection.masking.messages import (
     Survivors,
 )
 from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.tags import tags_of, words_of
 from secagg.protection.messages import Complaints, Digest, Members, Outcome, UploadHeader
 from secagg.wire import message
 
@@ -241,7 +242,7 @@ class Ready:
             dealers=bind.members_digest(self.dealers),
             complaints=self.complaints,
         )
-        return Transition(Uploaded(directory, self.dealers, self.held), header, packed)
+        return Transition(Uploaded(directory, self.dealers, self.held, header.digest), header, packed)
 
 
 @message("Uploaded")
@@ -253,9 +254,13 @@ class Uploaded:
     directory: Digest
     dealers: Members
     held: Held
+    upload: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Survivors) -> Transition:
-        """Sign the survivor set if it is a possible one (protocol round 3). The next state can sign no other set."""
+        """Sign the survivor set if it is a possible one, and the digest of the uploads' sum (protocol round 3).
+
+        The next state can sign no other set, and no other sum.
+        """
         survivors = incoming.members
         if me.member not in survivors or not set(survivors) <= set(self.dealers):
             raise ProtocolViolation(
@@ -266,9 +271,10 @@ class Uploaded:
             raise ProtocolViolation(
                 SERVER_INDEX, f"asks to open the sum of {len(survivors)} clients; {fewest} is the least"
             )
-        parts = bind.endorsement_parts(context, self.directory, self.dealers, survivors)
+        parts = bind.endorsement_parts(context, self.directory, self.dealers, survivors, incoming.total)
         endorsement = Endorsement(me.member, me.identity.sign("survivors", *parts))
-        return Transition(Endorsed(self.directory, self.dealers, self.held, survivors), endorsement)
+        endorsed = Endorsed(self.directory, self.dealers, self.held, survivors, self.upload, incoming.total)
+        return Transition(endorsed, endorsement)
 
 
 @message("Endorsed")
@@ -281,10 +287,19 @@ class Endorsed:
     dealers: Members
     held: Held
     survivors: Members
+    upload: Digest
+    total: Digest
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Quorum) -> Transition:
-        """Check for enough signatures on this survivor set, then open one share of each dealer (protocol round 4)."""
+        """Check for enough signatures on this survivor set, then open one share of each dealer (protocol round 4).
+
+        Signed tags of the client's own upload go with the shares. Raises LeftBehind if that upload is lost.
+        """
         self._check(context, incoming)
+        packed = me.upload()
+        if hashlib.sha256(packed).digest() != self.upload:
+            raise LeftBehind("the protected bytes are lost or damaged, so that nothing can be signed of them")
+        (tags,) = tags_of(self._parts(context), [words_of(context, packed)])
         survivors = set(self.survivors)
         opening = Opening(
             seed_shares=tuple(
@@ -293,11 +308,15 @@ class Endorsed:
             key_shares=tuple(
                 OpenedShare(each.dealer, each.key_share) for each in self.held if each.dealer not in survivors
             ),
+            tags=bind.sign_tags(me.identity, me.member, tags.tobytes(), self._parts(context)),
         )
         return Transition(Opened(self.survivors), opening)
 
+    def _parts(self, context: SessionContext) -> tuple[bytes, ...]:
+        return bind.endorsement_parts(context, self.directory, self.dealers, self.survivors, self.total)
+
     def _check(self, context: SessionContext, quorum: Quorum) -> None:
-        parts = bind.endorsement_parts(context, self.directory, self.dealers, self.survivors)
+        parts = self._parts(context)
         needed = bind.thresholds_of(context).signatures
         valid = 0
         for endorsement in quorum.endorsements:

@@ -13,7 +13,7 @@ from secagg.crypto.labels import digest, number
 from secagg.crypto.shared_work import once
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.protection.interface import SessionContext
-from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, SealedShare
+from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, SealedShare, UploadTags
 from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
 
@@ -113,9 +113,12 @@ def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: D
 
 
 def endorsement_parts(
-    context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...]
+    context: SessionContext, directory: bytes, dealers: tuple[int, ...], survivors: tuple[int, ...], total: bytes
 ) -> tuple[bytes, ...]:
-    """Return all that a signature on the survivors covers: round, session, roster, directory, dealers and survivors."""
+    """Return all that a signature on the survivors covers.
+
+    These are round, session, roster, directory, dealers, survivors, and the digest of their masked uploads' sum.
+    """
     return (
         context.round_digest,
         context.session_id,
@@ -123,6 +126,7 @@ def endorsement_parts(
         directory,
         members_digest(dealers),
         members_digest(survivors),
+        total,
     )
 
 
@@ -130,3 +134,23 @@ def endorsement_is_signed(context: SessionContext, endorsement: Endorsement, par
     """Return whether the client that the endorsement names signed exactly these parts."""
     identity = context.identities.get(endorsement.member, b"")
     return is_signed(identity, endorsement.signature, "survivors", *parts)
+
+
+def challenge(parts: tuple[bytes, ...]) -> bytes:
+    """Return the hash of all that an endorsement signs, from which the vectors of the tags are expanded."""
+    return digest("challenge", *parts)
+
+
+def tag_vector_key(challenge: bytes, place: int) -> bytes:
+    """Return the key of the stream that is the vector of the tag at this place, 1…10."""
+    return digest("tag vector", challenge, number(place))
+
+
+def sign_tags(identity: SigningKey, member: int, tags: bytes, parts: tuple[bytes, ...]) -> UploadTags:
+    """Return the signed tags of a client's own upload; `parts` are what its endorsement signs."""
+    return UploadTags(member, tags, identity.sign("tags", *parts, tags))
+
+
+def tags_are_signed(context: SessionContext, shown: UploadTags, parts: tuple[bytes, ...]) -> bool:
+    """Return whether the client that the tags name signed them for exactly these parts."""
+    return is_signed(context.identities.get(shown.member, b""), shown.signature, "tags", *parts, shown.tags)

@@ -9,11 +9,15 @@ from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.envelopes import ENVELOPE_BYTES, PUBLIC_KEY_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Entries, Index, Members, Signature
-from secagg.wire import Items, Length, message
+from secagg.wire import Items, Length, Range, Text, message
 
 Key = Annotated[bytes, Length(32)]
 Share = Annotated[bytes, Length(SHARE_BYTES)]
 SEALED_BYTES = 2 * SHARE_BYTES + ENVELOPE_BYTES
+TAGS = 10
+"""Number of tags of one upload (`secagg.protection.masking.tags`)."""
+MAX_HEADER_BYTES = 1 << 14
+"""The longest frame that announces an upload, with complaints about all other clients."""
 
 
 @message("KeyAdvertisement")
@@ -73,15 +77,16 @@ class Inbox:
 @message("Survivors")
 @dataclass(frozen=True)
 class Survivors:
-    """The survivors (the set U3): the clients whose complete uploads the server holds."""
+    """The survivors (the set U3): the clients whose complete uploads the server holds, and SHA-256 of these' sum."""
 
     members: Members
+    total: Digest
 
 
 @message("Endorsement")
 @dataclass(frozen=True)
 class Endorsement:
-    """A client's signature on the one survivor set that it will ever help to open."""
+    """A client's signature on the one survivor set, and sum of masked uploads, that it will ever help to open."""
 
     member: Index
     signature: Signature
@@ -104,6 +109,16 @@ class OpenedShare:
     share: Share = field(repr=False)
 
 
+@message("UploadTags")
+@dataclass(frozen=True)
+class UploadTags:
+    """Ten random linear combinations of a client's masked upload, signed with all that they depend on."""
+
+    member: Index
+    tags: Annotated[bytes, Length(8 * TAGS)]
+    signature: Signature
+
+
 @message("Opening")
 @dataclass(frozen=True)
 class Opening:
@@ -111,6 +126,41 @@ class Opening:
 
     seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
     key_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
+    tags: UploadTags
+
+
+@message("OpenedSecret")
+@dataclass(frozen=True)
+class OpenedSecret:
+    """A survivor's self-mask seed, or the private mask key of a client that dropped out."""
+
+    member: Index
+    secret: Key
+
+
+@message("OpenedTerm")
+@dataclass(frozen=True)
+class OpenedTerm:
+    """A vector that follows from a client's opened seed and is taken from the sum; no kind of it exists so far."""
+
+    member: Index
+    seed: Key
+    kind: Annotated[str, Text(1, 20)]
+    scale: Annotated[float, Range(1e-6, 1e15)]
+
+
+@message("Unmasking")
+@dataclass(frozen=True)
+class Unmasking:
+    """The opened secrets and signed tags with which everyone opens the sum of the masked uploads, and checks it.
+
+    `uploads` are the signed frames that announced the uploads shown whole: those of survivors without valid tags.
+    """
+
+    secrets: Annotated[tuple[OpenedSecret, ...], Items(1, MAX_CLIENTS, ascending="member")]
+    tags: Annotated[tuple[UploadTags, ...], Items(0, MAX_CLIENTS, ascending="member")]
+    uploads: Annotated[tuple[bytes, ...], Items(0, MAX_CLIENTS, each=Length(1, MAX_HEADER_BYTES))]
+    terms: Annotated[tuple[OpenedTerm, ...], Items(0, MAX_CLIENTS)] = ()
 
 
 @message("HeldShare")

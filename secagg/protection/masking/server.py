@@ -1,6 +1,7 @@
 """The server of the masked protection, with one class for each step that collects clients' messages.
 
-    AwaitingKeys → AwaitingDealings → AwaitingUploads → AwaitingEndorsements → AwaitingOpenings → MaskedSum
+    AwaitingKeys → AwaitingDealings → AwaitingUploads → UploadsToAdd → AwaitingEndorsements → AwaitingOpenings
+        → MaskedSum
 
 The server checks everything that it relays, so that what one client does wrong is laid at that client's door
 and does not stop the others.
@@ -8,18 +9,26 @@ and does not stop the others.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar
 
-from secagg.crypto.agreement import AgreementKey, WeakPublicKey, is_usable
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.agreement import is_usable
 from secagg.crypto.envelopes import is_envelope_key
 from secagg.crypto.sharing import SharesInconsistent, combine
-from secagg.crypto.stream import MaskStream
-from secagg.encoding import Integers, Residues
-from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, Outgoing, PackedVectors, ServerState, SessionContext, SumToOpen
+from secagg.crypto.signatures import SigningKey
+from secagg.errors import BadInput, ProtocolViolation, SessionAborted
+from secagg.protection.interface import (
+    CollectingStep,
+    Outgoing,
+    PackedVectors,
+    ServerState,
+    SessionContext,
+    SumToDeclare,
+    SumToOpen,
+)
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import (
     Dealing,
@@ -27,12 +36,16 @@ from secagg.protection.masking.messages import (
     Endorsement,
     Inbox,
     KeyAdvertisement,
+    OpenedSecret,
     Opening,
     Quorum,
     SealedShare,
     Survivors,
+    UploadTags,
 )
 from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.tags import no_words, pack_total, words_of
+from secagg.protection.masking.unmasking import Mask, MaskedSum, SummedUploads
 from secagg.protection.messages import UploadHeader
 
 
@@ -66,24 +79,18 @@ class _OpenedShares:
         dealt: _DealtShares,
         survivors: tuple[int, ...],
         missing: Mapping[int, tuple[int, ...]],
+        total: bytes,
     ) -> None:
         self._context = context
         self._dealt = dealt
-        self._digest = dealt.directory.digest
-        self._binding = bind.session_binding(context, self._digest)
+        self._binding = bind.session_binding(context, dealt.directory.digest)
+        self._summed = SummedUploads(context, dealt.directory, dealt.dealers, survivors)
         self.survivors = survivors
+        self.parts = self._summed.endorsement_parts(total)
         self._missing = missing
         self._threshold = bind.thresholds_of(context).shares
-        self._entries = {entry.member: entry for entry in dealt.directory.entries}
-        alive = set(survivors)
-        # A dropped client's mask key matters only to the survivors that masked with it.
-        self._needed = tuple(
-            dealer for dealer in dealt.dealers if dealer in alive or alive.intersection(dealt.graph.holders(dealer))
-        )
-        self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._needed}
-
-    def endorsement_parts(self) -> tuple[bytes, ...]:
-        return bind.endorsement_parts(self._context, self._digest, self._dealt.dealers, self.survivors)
+        self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._summed.needed}
+        self._tags: dict[int, UploadTags] = {}
 
     def add(self, holder: int, opening: Opening) -> None:
         """Add one client's opening if it fits the dealers' signed hashes. Raises ProtocolViolation (the holder)."""
@@ -101,8 +108,11 @@ class _OpenedShares:
             computed = bind.share_hash("key", share, dealer, holder, self._binding)
             if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][1]):
                 raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
+        if opening.tags.member != holder or not bind.tags_are_signed(self._context, opening.tags, self.parts):
+            raise ProtocolViolation(holder, "did not sign the tags of its upload for this sum")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
+        self._tags[holder] = opening.tags
 
     def lacking(self) -> tuple[str, ...]:
         """Return the names of the dealers whose secret cannot be recovered yet."""
@@ -110,65 +120,22 @@ class _OpenedShares:
             self._context.names[dealer] for dealer, shares in self._shares.items() if len(shares) < self._threshold
         )
 
-    def recover(self) -> tuple[Mask, ...]:
-        """Return the masks in the survivors' sum. Raises ProtocolViolation (culprit: a dealer of wrong shares)."""
-        masks: list[Mask] = []
-        alive = set(self.survivors)
-        for dealer in self._needed:
-            chosen = dict(sorted(self._shares[dealer].items())[: self._threshold])
+    def recover(self) -> MaskedSum:
+        """Return the sum with the masks in it. Raises ProtocolViolation (culprit: a dealer of wrong shares)."""
+        masks, secrets = list[Mask](), list[OpenedSecret]()
+        for dealer, shares in self._shares.items():
+            chosen = dict(sorted(shares.items())[: self._threshold])
             try:
                 secret = combine(chosen)
             except SharesInconsistent:
                 raise ProtocolViolation(dealer, "dealt shares of no secret") from None
-            if dealer not in alive:
-                masks.extend(self._pairwise_masks(dealer, secret))
-                continue
-            found = bind.seed_commitment(secret, dealer, self._context)
-            if not hmac.compare_digest(found, self._entries[dealer].seed_commitment):
-                raise ProtocolViolation(dealer, "dealt shares of another seed than it committed to")
-            masks.append(Mask(bind.self_mask_key(secret, dealer, self._binding), -1))
-        return tuple(masks)
-
-    def _pairwise_masks(self, dealer: int, key: bytes) -> Iterator[Mask]:
-        secret = AgreementKey.from_bytes(key)
-        if secret.public != self._entries[dealer].mask_key:
-            raise ProtocolViolation(dealer, "dealt shares of another mask key than it advertised")
-        near = self._dealt.graph.holders(dealer)
-        for survivor in self.survivors:
-            if survivor in near:
-                try:
-                    mask = bind.pairwise_key(secret, dealer, survivor, self._entries[survivor].mask_key, self._binding)
-                except WeakPublicKey:
-                    raise ProtocolViolation(survivor, "advertised a key of small order") from None
-                yield Mask(mask, -1 if survivor < dealer else 1)
-
-
-@dataclass(frozen=True)
-class Mask:
-    """The key of a mask's keystream, and whether to add it to the sum (sign 1) or to subtract it (−1)."""
-
-    key: bytes = field(repr=False)
-    sign: Literal[1, -1]
-
-
-@dataclass(frozen=True)
-class MaskedSum:
-    """The survivors of a masked sum, and the masks to remove from the sum of their uploads."""
-
-    members: tuple[int, ...]
-    masks: tuple[Mask, ...] = field(repr=False)
-
-    @property
-    def vectors(self) -> tuple[int, ...]:
-        """The clients whose uploads are added: the survivors themselves."""
-        return self.members
-
-    def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Remove the masks from `total` (in place) and return the sum as signed integers."""
-        stream = MaskStream()
-        for mask in self.masks:
-            stream.apply(total, mask.key, mask.sign)
-        return context.ring.decode(total)
+            if not self._summed.is_secret_of(dealer, secret):
+                kind = "seed than it committed to" if dealer in self.survivors else "mask key than it advertised"
+                raise ProtocolViolation(dealer, f"dealt shares of another {kind}")
+            masks.extend(self._summed.masks(dealer, secret))
+            secrets.append(OpenedSecret(dealer, secret))
+        tags = tuple(self._tags[member] for member in sorted(self._tags))
+        return MaskedSum(self.survivors, tuple(masks), tuple(secrets), tags, self.parts)
 
 
 class AwaitingKeys(CollectingStep[KeyAdvertisement]):
@@ -253,12 +220,50 @@ class _AwaitingUploads(PackedVectors[UploadHeader]):
         if (incoming.directory, incoming.dealers) != self._masked_for:
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
 
-    def close(self) -> tuple[ServerState, Outgoing]:
+    def close(self) -> tuple[SumToDeclare, Outgoing]:
         """Decide who survived (U3), once and for ever."""
         survivors = at_least(self.enough, self.members, self._context, "uploaded")
         missing = {member: self.messages[member].complaints for member in survivors}
-        shares = _OpenedShares(self._context, self._dealt, survivors, missing)
-        return _AwaitingEndorsements(self._context, shares), dict.fromkeys(survivors, Survivors(survivors))
+        return _UploadsToAdd(self._context, self._dealt, missing), {}
+
+
+class _UploadsToAdd:
+    """The server's step between rounds 2 and 3: it adds the survivors' uploads and names them with their sum."""
+
+    requests: ClassVar[type] = Survivors
+
+    def __init__(self, context: SessionContext, dealt: _DealtShares, missing: Mapping[int, tuple[int, ...]]) -> None:
+        self._context = context
+        self._dealt = dealt
+        self._missing = missing
+        self._lacking = set(missing)
+        self._total = no_words(context)
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        return tuple(self._missing)
+
+    def add(self, member: int, vector: bytes) -> None:
+        if member in self._lacking:
+            self._total += words_of(self._context, vector)
+            self._lacking.remove(member)
+
+    def request(self, identity: SigningKey) -> Survivors:
+        """Return the survivors with the digest of their uploads' sum. Raises BadInput if an upload is lacking."""
+        if self._lacking:
+            names = ", ".join(self._context.names[member] for member in sorted(self._lacking))
+            raise BadInput(f"the sum lacks the uploads of {names}")
+        return Survivors(self.vectors, hashlib.sha256(pack_total(self._context, self._total)).digest())
+
+    def is_sum(self, request: Survivors) -> bool:
+        return request.total == hashlib.sha256(pack_total(self._context, self._total)).digest()
+
+    def requested(self, request: Survivors) -> tuple[ServerState, Outgoing]:
+        """Show the survivors to all of them. Raises ProtocolViolation (the server) for others than uploaded."""
+        if request.members != self.vectors:
+            raise ProtocolViolation(SERVER_INDEX, "names other survivors than those whose uploads it took")
+        shares = _OpenedShares(self._context, self._dealt, request.members, self._missing, request.total)
+        return _AwaitingEndorsements(self._context, shares), dict.fromkeys(request.members, request)
 
 
 class _AwaitingEndorsements(CollectingStep[Endorsement]):
@@ -270,10 +275,9 @@ class _AwaitingEndorsements(CollectingStep[Endorsement]):
         self._context = context
         super().__init__(shares.survivors, bind.thresholds_of(context).signatures)
         self._shares = shares
-        self._parts = shares.endorsement_parts()
 
     def check(self, member: int, incoming: Endorsement) -> None:
-        if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._parts):
+        if incoming.member != member or not bind.endorsement_is_signed(self._context, incoming, self._shares.parts):
             raise ProtocolViolation(member, "did not sign the survivor set that it was shown")
 
     @property
@@ -287,7 +291,7 @@ class _AwaitingEndorsements(CollectingStep[Endorsement]):
 
 
 class _AwaitingOpenings(CollectingStep[Opening]):
-    """The server's step of round 4: it collects opened shares, and is complete when every secret can be recovered."""
+    """The server's step of round 4: it collects opened shares, enough of them to recover every secret, and all tags."""
 
     awaits: ClassVar[type] = Opening
 
@@ -299,18 +303,14 @@ class _AwaitingOpenings(CollectingStep[Opening]):
         self._shares.add(member, incoming)
 
     @property
-    def complete(self) -> bool:
-        return not self._shares.lacking()
-
-    @property
     def is_short(self) -> bool:
-        return not self.complete
+        return bool(self._shares.lacking())
 
     def close(self) -> tuple[SumToOpen, Outgoing]:
         """Recover the secrets. Raises SessionAborted when shares are lacking, ProtocolViolation for a bad dealer."""
         if lacking := self._shares.lacking():
             raise SessionAborted(f"too few shares are left to unmask {', '.join(lacking)}")
-        return MaskedSum(self._shares.survivors, self._shares.recover()), {}
+        return self._shares.recover(), {}
 
 
 def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:

@@ -36,5 +36,6 @@ PROTECTION = Protection(
     deliveries=deliveries,
     check_machine=check_library,
     handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
+    confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     speaks_once=True,
 )

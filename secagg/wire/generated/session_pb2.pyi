@@ -105,10 +105,12 @@ class UploadHeader(_message.Message):
     def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ..., directory: _Optional[bytes] = ..., dealers: _Optional[bytes] = ..., complaints: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Survivors(_message.Message):
-    __slots__ = ("members",)
+    __slots__ = ("members", "total")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     members: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, members: _Optional[_Iterable[int]] = ...) -> None: ...
+    total: bytes
+    def __init__(self, members: _Optional[_Iterable[int]] = ..., total: _Optional[bytes] = ...) -> None: ...
 
 class Endorsement(_message.Message):
     __slots__ = ("member", "signature")
@@ -133,12 +135,56 @@ class OpenedShare(_message.Message):
     def __init__(self, dealer: _Optional[int] = ..., share: _Optional[bytes] = ...) -> None: ...
 
 class Opening(_message.Message):
-    __slots__ = ("seed_shares", "key_shares")
+    __slots__ = ("seed_shares", "key_shares", "tags")
     SEED_SHARES_FIELD_NUMBER: _ClassVar[int]
     KEY_SHARES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     seed_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
     key_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
-    def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ...) -> None: ...
+    tags: UploadTags
+    def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., tags: _Optional[_Union[UploadTags, _Mapping]] = ...) -> None: ...
+
+class UploadTags(_message.Message):
+    __slots__ = ("member", "tags", "signature")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    tags: bytes
+    signature: bytes
+    def __init__(self, member: _Optional[int] = ..., tags: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
+class Unmasking(_message.Message):
+    __slots__ = ("secrets", "tags", "uploads", "terms")
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    UPLOADS_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    secrets: _containers.RepeatedCompositeFieldContainer[OpenedSecret]
+    tags: _containers.RepeatedCompositeFieldContainer[UploadTags]
+    uploads: _containers.RepeatedScalarFieldContainer[bytes]
+    terms: _containers.RepeatedCompositeFieldContainer[OpenedTerm]
+    def __init__(self, secrets: _Optional[_Iterable[_Union[OpenedSecret, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[UploadTags, _Mapping]]] = ..., uploads: _Optional[_Iterable[bytes]] = ..., terms: _Optional[_Iterable[_Union[OpenedTerm, _Mapping]]] = ...) -> None: ...
+
+class OpenedSecret(_message.Message):
+    __slots__ = ("member", "secret")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    secret: bytes
+    def __init__(self, member: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
+
+class OpenedTerm(_message.Message):
+    __slots__ = ("member", "seed", "kind", "scale")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SCALE_FIELD_NUMBER: _ClassVar[int]
+    member: int
+    seed: bytes
+    kind: str
+    scale: float
+    def __init__(self, member: _Optional[int] = ..., seed: _Optional[bytes] = ..., kind: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
 
 class Attachment(_message.Message):
     __slots__ = ("length", "digest")
@@ -213,12 +259,20 @@ class KeptClasses(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Acknowledgement(_message.Message):
-    __slots__ = ("aggregate_sha256", "opens")
+    __slots__ = ("aggregate_sha256", "opens", "outcome")
     AGGREGATE_SHA256_FIELD_NUMBER: _ClassVar[int]
     OPENS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     aggregate_sha256: bytes
     opens: bytes
-    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., opens: _Optional[bytes] = ...) -> None: ...
+    outcome: bytes
+    def __init__(self, aggregate_sha256: _Optional[bytes] = ..., opens: _Optional[bytes] = ..., outcome: _Optional[bytes] = ...) -> None: ...
+
+class Confirmation(_message.Message):
+    __slots__ = ("acknowledgements",)
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _ClassVar[int]
+    acknowledgements: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, acknowledgements: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Return(_message.Message):
     __slots__ = ("opening", "acknowledgements")

@@ -58,26 +58,32 @@ class HeldShare(_message.Message):
     def __init__(self, dealer: _Optional[int] = ..., seed_share: _Optional[bytes] = ..., key_share: _Optional[bytes] = ...) -> None: ...
 
 class Uploaded(_message.Message):
-    __slots__ = ("directory", "dealers", "held")
+    __slots__ = ("directory", "dealers", "held", "upload")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     DEALERS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
     directory: bytes
     dealers: _containers.RepeatedScalarFieldContainer[int]
     held: _containers.RepeatedCompositeFieldContainer[HeldShare]
-    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ...) -> None: ...
+    upload: bytes
+    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., upload: _Optional[bytes] = ...) -> None: ...
 
 class Endorsed(_message.Message):
-    __slots__ = ("directory", "dealers", "held", "survivors")
+    __slots__ = ("directory", "dealers", "held", "survivors", "upload", "total")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     DEALERS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     SURVIVORS_FIELD_NUMBER: _ClassVar[int]
+    UPLOAD_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
     directory: bytes
     dealers: _containers.RepeatedScalarFieldContainer[int]
     held: _containers.RepeatedCompositeFieldContainer[HeldShare]
     survivors: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., survivors: _Optional[_Iterable[int]] = ...) -> None: ...
+    upload: bytes
+    total: bytes
+    def __init__(self, directory: _Optional[bytes] = ..., dealers: _Optional[_Iterable[int]] = ..., held: _Optional[_Iterable[_Union[HeldShare, _Mapping]]] = ..., survivors: _Optional[_Iterable[int]] = ..., upload: _Optional[bytes] = ..., total: _Optional[bytes] = ...) -> None: ...
 
 class Opened(_message.Message):
     __slots__ = ("survivors",)

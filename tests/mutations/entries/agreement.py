@@ -5,6 +5,8 @@ from tests.mutations.planting import PlantedFault
 DRAWN = "protection/draw/test_draw.py::test_a_draw_that_ends_with_another_seed_is_refused"
 BOUND = "protection/draw/test_draw.py::test_every_round_is_bound_to_the_seed"
 HEADS = "session/test_shown_heads.py::test_head_of_another_plan_is_refused"
+LIES = "protection/masking/test_verified_sums.py::test_lies_are_refused_by_name"
+WIDE = "protection/masking/test_verified_sums.py::test_errors_of_every_size_change_the_tags"
 LENGTHS = "session/test_shown_heads.py::test_opened_sum_has_the_length_of_the_plan"
 NOTES = "cli/test_verify_command.py"
 MARKS = "federation/test_rounds.py::test_mark_of_one_bit_is_refused_where_arithmetic_is_exact"
@@ -60,15 +62,15 @@ ENTRIES = (
     PlantedFault(
         "sum of up to four times its length",
         "The opened sum that a server shows may be longer than the plan's.",
-        "secagg.session.outcome:require_shape",
-        (("length != setup.context.packed_bytes", "length > 4 * setup.context.packed_bytes"),),
+        "secagg.session.release:require_lengths_of_release",
+        (("lengths != [setup.context.packed_bytes]", "lengths[0] > 4 * setup.context.packed_bytes"),),
         (LENGTHS,),
     ),
     PlantedFault(
         "sum shorter than the plan's",
         "The opened sum that a server shows may be shorter than the plan's.",
-        "secagg.session.outcome:require_shape",
-        (("length != setup.context.packed_bytes", "length > setup.context.packed_bytes"),),
+        "secagg.session.release:require_lengths_of_release",
+        (("lengths != [setup.context.packed_bytes]", "lengths[0] > setup.context.packed_bytes"),),
         (LENGTHS,),
     ),
     PlantedFault(
@@ -98,5 +100,40 @@ ENTRIES = (
         "methods.closed_form.refinement:RefinementRound.require_equal",
         (("exact=self.number > 1", "exact=False"),),
         (MARKS,),
+    ),
+    PlantedFault(
+        "masked sum that nobody endorsed",
+        "The sum of the uploads that a server releases may be another than the endorsed one.",
+        "secagg.protection.masking.unmasking:open_release",
+        (("if hashlib.sha256(packed).digest() != survivors.total:", "if not packed:"),),
+        (LIES,),
+    ),
+    PlantedFault(
+        "tags that do not add up",
+        "A released sum need not be that of the uploads.",
+        "secagg.protection.masking.unmasking:_check_tags",
+        (("if (of_total != sum(tagged.values(), np.zeros_like(of_total))).any():", "if not tagged:"),),
+        (LIES,),
+    ),
+    PlantedFault(
+        "tags that nobody signed",
+        "A server may make up the tags of uploads.",
+        "secagg.protection.masking.unmasking:_check_tags",
+        (("not bind.tags_are_signed(context, each, parts)", "not each.signature"),),
+        (LIES,),
+    ),
+    PlantedFault(
+        "masks of other secrets",
+        "The masks that are taken from a released sum may be of the server's making.",
+        "secagg.protection.masking.unmasking:_masks_in",
+        (("not summed.is_secret_of(each.member, each.secret)", "not each.secret"),),
+        (LIES,),
+    ),
+    PlantedFault(
+        "tags of wide rings in one word",
+        "Of a ring of 64 bits an error in the highest bit passes every other tag.",
+        "secagg.protection.masking.tags:_word_bits",
+        (("return bits if bits <= _WIDEST else bits // 2", "return bits"),),
+        (WIDE,),
     ),
 )

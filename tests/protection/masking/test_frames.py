@@ -37,7 +37,12 @@ def payload(name: str) -> Any:
         return Rehearsal(context_for(4)).until_said(name).outbox[SENDER]
     if name in SHOWN:
         return Rehearsal(context_for(4)).until_shown(name).inbox[SENDER]
-    others = (Acknowledgement(bytes(32), bytes(32)), Outcome((1, 2), bytes(32), bytes(32)), Receipt(), Abort("no"))
+    others = (
+        Acknowledgement(bytes(32), bytes(32), bytes(32)),
+        Outcome((1, 2), bytes(32), bytes(32)),
+        Receipt(),
+        Abort("no"),
+    )
     return next(message for message in others if type(message).__name__ == name)
 
 

@@ -158,7 +158,7 @@ def test_endorsements_of_another_set_are_refused() -> None:
     """A signature on another survivor set than the one shown is refused."""
     session = session_at("Endorsement")
     state = session.states[LIAR]
-    parts = bind.endorsement_parts(session.context, state.directory, state.dealers, (1, 2, 3, 4, 5))
+    parts = bind.endorsement_parts(session.context, state.directory, state.dealers, (1, 2, 3, 4, 5), state.total)
     lie = Endorsement(LIAR, identity(LIAR).sign("survivors", *parts))
     refused_as(2, "did not sign the survivor set", session.deliver, LIAR, lie)
     ends_well(session)
@@ -198,14 +198,24 @@ OPENINGS: dict[str, tuple[str, Change]] = {
         lambda _, sent: replace(sent, seed_shares=(OpenedShare(1, b"\xff" * 33), *sent.seed_shares[1:])),
     ),
     "one_withheld": ("exactly one share", lambda _, sent: replace(sent, seed_shares=sent.seed_shares[1:])),
-    "all_withheld": ("exactly one share", lambda _, sent: Opening((), ())),
+    "all_withheld": ("exactly one share", lambda _, sent: Opening((), (), sent.tags)),
     "both_kinds_of_one_dealer": (
         "exactly one share",
         lambda _, sent: replace(sent, key_shares=(OpenedShare(3, bytes(33)), *sent.key_shares)),
     ),
     "other_kind_of_one_dealer": (
         "exactly one share",
-        lambda _, sent: Opening(sent.seed_shares[1:], (OpenedShare(1, bytes(33)), *sent.key_shares)),
+        lambda _, sent: Opening(sent.seed_shares[1:], (OpenedShare(1, bytes(33)), *sent.key_shares), sent.tags),
+    ),
+    "tags_of_another_holder": (
+        "did not sign the tags",
+        lambda session, sent: replace(sent, tags=session.outbox[3].tags),
+    ),
+    "tags_renamed": ("did not sign the tags", lambda _, sent: replace(sent, tags=replace(sent.tags, member=3))),
+    "tags_changed": ("did not sign the tags", lambda _, sent: replace(sent, tags=replace(sent.tags, tags=bytes(80)))),
+    "tags_of_another_sum": (
+        "did not sign the tags",
+        lambda _, sent: replace(sent, tags=bind.sign_tags(identity(LIAR), LIAR, sent.tags.tags, (b"another",))),
     ),
     "share_of_a_stranger": (
         "exactly one share",

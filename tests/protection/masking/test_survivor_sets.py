@@ -16,6 +16,7 @@ from tests.worlds.rosters import identity
 
 VICTIM = 1
 ALL = (1, 2, 3, 4, 5)
+TOTAL = bytes(32)
 
 
 def session_at(shown: str) -> Rehearsal:
@@ -35,14 +36,14 @@ def session_at(shown: str) -> Rehearsal:
 def test_false_survivor_sets_are_not_signed(members: tuple[int, ...], problem: str) -> None:
     """A set without the client, with a non-dealer, or below the least number of survivors gets no signature."""
     session = session_at("Survivors")
-    refused_as(SERVER_INDEX, problem, session.show, VICTIM, Survivors(members))
+    refused_as(SERVER_INDEX, problem, session.show, VICTIM, Survivors(members, TOTAL))
     assert VICTIM not in session.outbox
 
 
 def test_plans_minimum_binds_the_client_too() -> None:
     """A survivor set below the plan's minimum of clients gets no signature though t signatures would exist."""
     session = Rehearsal(context_for(6, dropouts=1, min_clients_in_sum=5)).until_shown("Survivors")
-    refused_as(SERVER_INDEX, "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4)))
+    refused_as(SERVER_INDEX, "5 is the least", session.show, VICTIM, Survivors((1, 2, 3, 4), TOTAL))
 
 
 def test_dealers_that_never_dealt_cannot_survive() -> None:
@@ -50,13 +51,13 @@ def test_dealers_that_never_dealt_cannot_survive() -> None:
     session = Rehearsal(context_for(5, colluders=1, dropouts=1)).until_said("Dealing")
     session.leave(5)
     session.until_shown("Survivors")
-    refused_as(SERVER_INDEX, "subset of the dealers", session.show, VICTIM, Survivors((1, 2, 3, 4, 5)))
+    refused_as(SERVER_INDEX, "subset of the dealers", session.show, VICTIM, Survivors((1, 2, 3, 4, 5), TOTAL))
 
 
 def endorsements(session: Rehearsal, signers: tuple[int, ...], survivors: tuple[int, ...]) -> tuple[Endorsement, ...]:
     """What willing signers would say of any survivor set of this session."""
     state = session.states[VICTIM]
-    parts = bind.endorsement_parts(session.context, state.directory, state.dealers, survivors)
+    parts = bind.endorsement_parts(session.context, state.directory, state.dealers, survivors, state.total)
     return tuple(Endorsement(member, identity(member).sign("survivors", *parts)) for member in signers)
 
 
@@ -102,7 +103,7 @@ def test_quorums_are_of_one_session(changed: str) -> None:
     session = session_at("Quorum")
     state = session.states[VICTIM]
     elsewhere = replace(session.context, **{changed: bytes(32)})
-    parts = bind.endorsement_parts(elsewhere, state.directory, state.dealers, ALL)
+    parts = bind.endorsement_parts(elsewhere, state.directory, state.dealers, ALL, state.total)
     shown = Quorum(tuple(Endorsement(m, identity(m).sign("survivors", *parts)) for m in (1, 2, 3, 4)))
     refused_as(SERVER_INDEX, "signature of member 1", session.show, VICTIM, shown)
 
@@ -112,7 +113,7 @@ def test_two_survivor_sets_never_both_open() -> None:
     session = session_at("Survivors")
     sets = {1: ALL, 2: ALL, 3: (2, 3, 4, 5), 4: (2, 3, 4, 5)}
     for member, survivors in sets.items():
-        session.show(member, Survivors(survivors))
+        session.show(member, Survivors(survivors, TOTAL))
     colluder = 5
     for member, survivors in sets.items():
         same = [other for other, seen in sets.items() if seen == survivors]
@@ -124,10 +125,10 @@ def test_two_survivor_sets_never_both_open() -> None:
 def test_a_second_survivor_set_is_never_signed() -> None:
     """A client that has signed one set takes no other: neither does its state know how, nor do the bytes pass."""
     session = session_at("Survivors")
-    session.show(VICTIM, Survivors(ALL))
+    session.show(VICTIM, Survivors(ALL, TOTAL))
     signed = session.outbox[VICTIM]
     with pytest.raises(MalformedMessage):
-        session.show(VICTIM, Survivors((1, 2, 3, 4)))
+        session.show(VICTIM, Survivors((1, 2, 3, 4), TOTAL))
     assert session.outbox[VICTIM] == signed
 
 

@@ -1,0 +1,246 @@
+"""The masks in a sum of uploads, and the release from which everyone who is shown the sum opens and checks it.
+
+A release is the integer sum Y of the survivors' masked uploads, then an `Unmasking`, then the uploads that this one
+announces. X = Y less the masks that follow from the opened secrets. Its digest and the signed tags (`.tags`) show
+that Y is what was endorsed, and the sum of what the survivors signed; their commitments and public keys in the signed
+directory show that the masks are the clients' own. Nothing in it is new to the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.agreement import AgreementKey, WeakPublicKey
+from secagg.crypto.stream import MaskStream
+from secagg.encoding import Integers, Residues
+from secagg.errors import ProtocolViolation
+from secagg.protection.interface import SessionContext
+from secagg.protection.masking import derivations as bind
+from secagg.protection.masking.messages import (
+    MAX_HEADER_BYTES,
+    Directory,
+    Inbox,
+    OpenedSecret,
+    Survivors,
+    Unmasking,
+    UploadTags,
+)
+from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.tags import (
+    Words,
+    no_words,
+    pack_total,
+    packed_size,
+    read_tags,
+    residues_of,
+    tags_of,
+    unpack_total,
+    words_of,
+)
+from secagg.protection.messages import Attachment, UploadHeader
+from secagg.wire import decode, encode
+
+_MOST_BYTES_A_CLIENT = 512
+"""More than the secret and the tags of one client take in an `Unmasking`."""
+EVIDENCE = (Directory, Inbox, Survivors)
+"""The server's messages to a client that are needed to check a release."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The key of a mask's keystream, and whether to add it to the sum (sign 1) or to subtract it (−1)."""
+
+    key: bytes = field(repr=False)
+    sign: Literal[1, -1]
+
+
+class SummedUploads:
+    """The uploads of the survivors (U3) among the dealers (U2) of a directory, and the masks that are in their sum."""
+
+    def __init__(
+        self, context: SessionContext, directory: Directory, dealers: tuple[int, ...], survivors: tuple[int, ...]
+    ) -> None:
+        self._context = context
+        self._dealers = dealers
+        self._digest = directory.digest
+        self._binding = bind.session_binding(context, directory.digest)
+        self._entries = {entry.member: entry for entry in directory.entries}
+        self._graph = NeighbourGraph(directory.members, directory.digest, bind.thresholds_of(context))
+        self.survivors = survivors
+        self._alive = alive = frozenset(survivors)
+        # A dropped client's mask key matters only to the survivors that masked with it.
+        self.needed = tuple(
+            dealer for dealer in dealers if dealer in alive or alive.intersection(self._graph.holders(dealer))
+        )
+        """The dealers whose opened secret gives masks of the sum."""
+
+    def endorsement_parts(self, total: bytes) -> tuple[bytes, ...]:
+        """Return what an endorsement of these uploads signs, with the digest of their sum."""
+        return bind.endorsement_parts(self._context, self._digest, self._dealers, self.survivors, total)
+
+    def is_secret_of(self, dealer: int, secret: bytes) -> bool:
+        """Return whether a secret is the seed that a survivor committed to, or the mask key of a client that is not."""
+        entry = self._entries[dealer]
+        if dealer in self._alive:
+            return hmac.compare_digest(bind.seed_commitment(secret, dealer, self._context), entry.seed_commitment)
+        return AgreementKey.from_bytes(secret).public == entry.mask_key
+
+    def masks(self, dealer: int, secret: bytes) -> Iterator[Mask]:
+        """Return the masks to take from the sum: a survivor's self mask, or all pairwise masks of a dropped client.
+
+        Raises ProtocolViolation for a survivor's key of small order.
+        """
+        if dealer in self._alive:
+            yield Mask(bind.self_mask_key(secret, dealer, self._binding), -1)
+            return
+        own, near = AgreementKey.from_bytes(secret), set(self._graph.holders(dealer))
+        for survivor in self.survivors:
+            if survivor in near:
+                try:
+                    key = bind.pairwise_key(own, dealer, survivor, self._entries[survivor].mask_key, self._binding)
+                except WeakPublicKey:
+                    raise ProtocolViolation(survivor, "advertised a key of small order") from None
+                yield Mask(key, -1 if survivor < dealer else 1)
+
+
+@dataclass(frozen=True)
+class MaskedSum:
+    """The survivors of a masked sum, the masks to remove from the sum of their uploads, and what shows both.
+
+    `secrets` are those that the masks follow from, `tags` the clients' own, signed with `parts`.
+    """
+
+    members: tuple[int, ...]
+    masks: tuple[Mask, ...] = field(repr=False)
+    secrets: tuple[OpenedSecret, ...] = field(repr=False, default=())
+    tags: tuple[UploadTags, ...] = ()
+    parts: tuple[bytes, ...] = ()
+
+    @property
+    def vectors(self) -> tuple[int, ...]:
+        """The clients whose uploads are added: the survivors themselves."""
+        return self.members
+
+    def open(self, context: SessionContext, total: Residues) -> Integers:
+        """Remove the masks from `total` (in place) and return the sum as signed integers."""
+        return _unmasked(context, total, self.masks)
+
+    def release(
+        self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
+    ) -> tuple[bytes, ...]:
+        """Return the sum of the uploads, their `Unmasking`, and each upload whose tags are missing or wrong.
+
+        `read` returns a client's upload, `frames` are those that announced them.
+        """
+        total = no_words(context)
+        for member in self.members:
+            total += words_of(context, read(member))
+        tagged = {each.member: read_tags(each.tags) for each in self.tags}
+        shown = [member for member in self.members if member not in tagged]
+        of_total, *others = tags_of(self.parts, [total, *(words_of(context, read(member)) for member in shown)])
+        if (of_total != sum((*tagged.values(), *others), np.zeros_like(of_total))).any():
+            found = ((m, tags_of(self.parts, [words_of(context, read(m))])[0]) for m in tagged)
+            shown = sorted((*shown, *(member for member, tags in found if (tags != tagged[member]).any())))
+        listed = Unmasking(self.secrets, self.tags, tuple(frames[member] for member in shown))
+        return pack_total(context, total), encode(listed), *map(read, shown)
+
+
+def check_lengths(context: SessionContext, members: tuple[int, ...], named: Sequence[Attachment]) -> None:
+    """Raise ProtocolViolation, blaming the server, unless a release has parts of the lengths that these members give.
+
+    To be called before anything is downloaded.
+    """
+    lengths, shown = [each.length for each in named], len(named) - 2
+    most = len(context.identities) * _MOST_BYTES_A_CLIENT + max(0, shown) * MAX_HEADER_BYTES
+    if (
+        not 0 <= shown <= len(members)
+        or lengths[0] != packed_size(context)
+        or lengths[1] > most
+        or any(length != context.packed_bytes for length in lengths[2:])
+    ):
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
+
+
+def open_release(
+    context: SessionContext,
+    heard: Mapping[type, Any],
+    members: tuple[int, ...],
+    parts: Sequence[bytes],
+    signed: Callable[[bytes, type], tuple[int, Any]],
+) -> Integers:
+    """Check a release against what the server has sent before (`EVIDENCE`); return the sum as signed integers.
+
+    `signed` opens a frame that a client signed in this round: its sender and its message. Raises ProtocolViolation: the
+    server for whatever does not fit, a client whose signed tags are not those of the upload that it signed.
+    """
+    survivors: Survivors = heard[Survivors]
+    packed, listed = parts[0], decode(Unmasking, parts[1])
+    if survivors.members != members:
+        raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
+    if hashlib.sha256(packed).digest() != survivors.total:
+        raise ProtocolViolation(SERVER_INDEX, "releases another sum of the uploads than the one that was endorsed")
+    summed = SummedUploads(context, heard[Directory], heard[Inbox].dealers, members)
+    total = unpack_total(context, packed)
+    announced = {}
+    for frame, upload in zip(listed.uploads, parts[2:], strict=False):
+        sender, header = signed(frame, UploadHeader)
+        masked_for = heard[Directory].digest, bind.members_digest(heard[Inbox].dealers)
+        named = hashlib.sha256(upload).digest(), *masked_for
+        if sender in announced or (header.digest, header.directory, header.dealers) != named:
+            raise ProtocolViolation(SERVER_INDEX, f"shows an upload of member {sender} that it did not sign")
+        announced[sender] = words_of(context, upload)
+    if len(listed.uploads) != len(parts) - 2:
+        raise ProtocolViolation(SERVER_INDEX, "releases other uploads than it announces")
+    _check_tags(context, members, summed.endorsement_parts(survivors.total), listed, announced, total)
+    return _unmasked(context, residues_of(context, total), _masks_in(summed, listed))
+
+
+def _check_tags(
+    context: SessionContext,
+    members: tuple[int, ...],
+    parts: tuple[bytes, ...],
+    listed: Unmasking,
+    announced: Mapping[int, Words],
+    total: Words,
+) -> None:
+    """Raise ProtocolViolation unless the tags that the members signed, or of their uploads, add up to the sum's."""
+    tagged = {each.member: read_tags(each.tags) for each in listed.tags}
+    if set(tagged) | set(announced) != set(members):
+        raise ProtocolViolation(SERVER_INDEX, "does not show tags or upload of every client in the sum, and no other's")
+    for each in listed.tags:
+        if not bind.tags_are_signed(context, each, parts):
+            raise ProtocolViolation(SERVER_INDEX, f"shows tags that member {each.member} did not sign for this sum")
+    of_total, *found = tags_of(parts, [total, *announced.values()])
+    for member, tags in zip(announced, found, strict=True):
+        if (tags != tagged.setdefault(member, tags)).any():
+            raise ProtocolViolation(member, "signed tags that are not those of the masked vector that it signed")
+    if (of_total != sum(tagged.values(), np.zeros_like(of_total))).any():
+        raise ProtocolViolation(SERVER_INDEX, "the released sum is not that of the uploads: their tags do not add up")
+
+
+def _masks_in(summed: SummedUploads, listed: Unmasking) -> Iterator[Mask]:
+    """Return the masks that follow from the shown secrets. Raises ProtocolViolation, blaming the server."""
+    if tuple(each.member for each in listed.secrets) != summed.needed:
+        raise ProtocolViolation(SERVER_INDEX, "does not show the one secret of every client whose masks are in the sum")
+    if listed.terms:
+        raise ProtocolViolation(SERVER_INDEX, f"takes a {listed.terms[0].kind} from the sum, which no plan has")
+    for each in listed.secrets:
+        if not summed.is_secret_of(each.member, each.secret):
+            problem = f"shows a secret of member {each.member} that is not the one in the directory"
+            raise ProtocolViolation(SERVER_INDEX, problem)
+        yield from summed.masks(each.member, each.secret)
+
+
+def _unmasked(context: SessionContext, total: Residues, masks: Iterator[Mask] | tuple[Mask, ...]) -> Integers:
+    """Remove masks from a sum (in place) and return it as signed integers."""
+    stream = MaskStream()
+    for mask in masks:
+        stream.apply(total, mask.key, mask.sign)
+    return context.ring.decode(total)
