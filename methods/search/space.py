@@ -117,7 +117,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True)
 class Interval:
-    """A setting with any value from `low` to `high`, on a logarithmic scale where `is_log`."""
+    """A setting with any value from `low` to `high`, on a linear scale or, with `is_log`, on a logarithmic one."""
 
     name: str
     low: Decimal
@@ -161,7 +161,7 @@ class Values:
         return len(self.values) - 1
 
     def value(self, place: float) -> str | float:
-        """Return the value at this index."""
+        """Return the value at this index of the list."""
         return self.values[int(place)]
 
 
@@ -203,7 +203,7 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """Combinations of settings to check: all at their first value, then one at a time at its other `bounds`.
+        """Combinations of settings to check: all first values, then one setting at a time at its other bounds.
 
         A list's values are in any order: the largest may be in the middle.
         """

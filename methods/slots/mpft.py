@@ -36,8 +36,9 @@ CENTRE_BYTES = 4
 
 @dataclass(frozen=True)
 class MPFT(Slotted):
-    """The method MPFT: an adapter trained on means by class, domain, slot, from counts (C, D, J), sums (C, D, J, d).
+    """The method MPFT: an adapter trained on mean records by class, domain and slot (hash bucket or cluster).
 
+    The means come from counts (C, D, J) and sums (C, D, J, d).
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
     the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
     (Lloyd 1982): in each of `rounds` further secure sums a record goes to the nearest of its cell's centres, which are

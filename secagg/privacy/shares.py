@@ -92,8 +92,9 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """Privacy cost of releases with probabilities within e^±`gap` of a post-processed Gaussian release's.
+    """The privacy cost of releases whose probabilities are within e^±`gap` of those of a Gaussian release.
 
+    The Gaussian release may be post-processed.
     `squared_mu` is μ² of that Gaussian release.
     `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
     """

@@ -133,7 +133,7 @@ class ServerStep(Protocol):
 
 @dataclass(frozen=True)
 class Average(ServerStep):
-    """Federated averaging, if rate is 1 (McMahan et al. 2017): x ← x + rate·Δ, with the mean update Δ."""
+    """Federated averaging (McMahan et al. 2017, where rate is 1): x ← x + rate·Δ, with the mean update Δ."""
 
     moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0

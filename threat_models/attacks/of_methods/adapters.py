@@ -1,4 +1,4 @@
-"""Test membership by the rounds of a shared adapter, and infer which type of question a member's records contain.
+"""Attack a shared adapter: test membership, and infer which type of question a member's records ask.
 
 Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
 adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
