@@ -242,7 +242,7 @@ class Method(Protocol):
         """Return the method with undecided parameters set from the plan's settings; most methods return themselves."""
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return each kind of sum's specification, the first round's first, for records q in Z^d, ‖q‖₂ ≤ `levels`."""
+        """Return each kind of sum's specification, in the order of rounds, for records q in Z^d, ‖q‖₂ ≤ `levels`."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """Return the first round, for records q in Z^d with ‖q‖₂ ≤ `levels`."""

@@ -46,7 +46,7 @@ class Draws:
         return (int.from_bytes(digest("a draw of evolution", self._seed, number(self._count))[:8], "big") >> 11) / 2**53
 
     def below(self, count: int) -> int:
-        """Return a pseudo-random integer from 0 to below `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
+        """Return a pseudo-random integer ≥ 0 and < `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
         return int(self.unit() * count)
 
     def shuffled(self, count: int) -> list[int]:
@@ -225,7 +225,7 @@ class Population:
 
     @property
     def best(self) -> int:
-        """The index of the configuration with the lowest score among those not given up; of equal scores the first."""
+        """The index of the configuration with the lowest score among those still tried; of equal scores the first."""
         return int(np.argmin(np.where(self.alive > 0, self.scores, np.inf)))
 
     def measured(self, found: Floats) -> Population:

@@ -173,8 +173,9 @@ class Space:
 
     @classmethod
     def read(cls, text: str, known: Parameters, tunable: tuple[str, ...]) -> Space:
-        """Parse a space like "rate=log:0.001:1;epochs=1:5 batch=8|16|32" (; or space between). `known` holds defaults.
+        """Parse a space of hyperparameters like "rate=log:0.001:1;epochs=1:5 batch=8|16|32".
 
+        A semicolon or a space separates settings; `known` holds their defaults.
         A setting whose default is a whole number takes whole numbers. Raises BadInput for one that is not `tunable`.
         """
         found: dict[str, Setting] = {}

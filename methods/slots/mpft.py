@@ -144,7 +144,7 @@ class Clustering(SimpleRound):
         return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return domain·J + nearest of J centres for each example, the first of equally near ones. Raises BadInput.
+        """Return each example's part of its class: domain·J + nearest of J centres (first of ties). Raises BadInput.
 
         Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
         """

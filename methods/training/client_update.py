@@ -99,7 +99,7 @@ class KeptTensors:
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
-        """Return `row` (size,), all tensors in one vector, with kept entries from a file, if any. Raises BadInput."""
+        """Return the vector `row` of all tensors with the kept ones replaced by a file's, if any. Raises BadInput."""
         if not content:
             return row
         restored = row.copy()
@@ -149,7 +149,7 @@ class ClientUpdate(ClientWork, ABC):
 
     @property
     def unsent(self) -> Floats:
-        """The public initial values of trained tensors that are not shared; in a vector these follow the shared ones."""
+        """The public initial values of trained tensors that are not shared; in vectors they follow the shared ones."""
         return np.empty(0)
 
     @property

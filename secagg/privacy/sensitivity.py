@@ -85,7 +85,7 @@ class Sensitivity(Protocol):
 
 @dataclass(frozen=True)
 class BlockwiseSensitivity:
-    """The sensitivity from each block's own bound, whatever their joint behaviour; right for every method and unit.
+    """The sensitivity derived from each block's own bound alone, which is valid for every method and unit.
 
     Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
     """

@@ -135,8 +135,9 @@ class GaussianCost:
         return (epsilon_of(self.mu, inner) + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; it is 1 for ε < 2·`gap`, and for μ above `LARGEST_MU`.
+        """Return δ at ε ≥ 0, rounded up, at most 1.
 
+        It is 1 for ε < 2·`gap`, and for μ above `LARGEST_MU`.
         Raises BadInput for an ε out of range.
         """
         if epsilon >= 0 and (epsilon < 2 * self.gap or self.mu > LARGEST_MU):

@@ -246,7 +246,7 @@ def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource)
 
 
 def truncate(vector: Floats) -> Integers:
-    """Round each entry, |x| < 2⁶³, toward zero, which makes no vector longer."""
+    """Round each entry, |x| < 2⁶³, toward zero, which never increases the vector's L2 norm."""
     return np.trunc(vector).astype(np.int64)
 
 

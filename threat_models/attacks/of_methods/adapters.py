@@ -90,7 +90,7 @@ class Seen:
         return losses(scores, records.labels)[0]
 
     def falls(self, records: AuditRecords) -> Floats:
-        """Compute the fall of losses (n,) from the first adapter state to the last; for one state, minus the losses."""
+        """Compute the fall of losses (n,) from the first adapter state to the last; of one state, minus the losses."""
         last = self.losses(self.states[-1], records)
         return self.losses(self.states[0], records) - last if len(self.states) > 1 else -last
 
