@@ -108,7 +108,7 @@ def kind_named(name: str) -> Callable[..., Method]:
 
 
 def planned_method(name: str) -> str:
-    """Return a method's name as in plans; for a plug-in NAME@SHA-256 of its code. Raises what `kind_named` raises."""
+    """Return a method's name as plans hold it; a plug-in's is NAME@SHA-256 of its code. Raises as `kind_named` does."""
     found = None if name in METHODS else plugins.load(plugins.METHODS, name)
     return found.planned if found is not None else name
 

@@ -80,8 +80,9 @@ def check_declaration(method: Method, dimension: int, classes: int, grid: Grid) 
 
 
 def check_steps(method: Method, dimension: int, classes: int, grid: Grid) -> None:
-    """Raise BadInput unless a method's rounds turn extreme records into an artifact, with valid shares of budget μ².
+    """Raise BadInput unless a method's rounds turn extreme records into an artifact (head or model).
 
+    Shares of the budget μ² must be valid, too.
     `finalize` runs on the sum of each round, without noise and with σ = 1 on every block, and must not fail; the last
     gives an artifact. Shares of μ² are positive, of the sum's blocks, and add up to 1, as the budgets of all kinds do.
     A method that reads raw inputs is not tried, as in `check_declaration`.

@@ -96,8 +96,9 @@ class Gated(SimpleMethod):
         return frozenset(one.name for one, other in zip(two, three, strict=True) if one.shape != other.shape)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return the specifications of the census and of the method's sums, which get the rest of the budget μ².
+        """Return the specifications of the census and of the method's own sums.
 
+        The method's sums get the rest of the budget μ².
         A record of a cell that is left out adds nothing to these, so that their sensitivities hold.
         Raises BadInput for too many cells.
         """
@@ -136,7 +137,7 @@ class Gated(SimpleMethod):
         return Contribution({"census": np.minimum(held, 1).astype(np.int64).reshape(self._shape(local.classes))})
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the first round over classes (or parts) with enough clients. Raises BadInput below two classes."""
+        """Return the first round over classes (parts) that pass the gate. Raises BadInput for fewer than 2 classes."""
         census = opened.blocks["census"]
         least = self.threshold * opened.multiplier("census")
         kept = np.flatnonzero(census >= least)

@@ -101,7 +101,7 @@ class SumSpec:
 
     @property
     def unit_lengths(self) -> Mapping[str, float]:
-        """For each array, the largest L2 norm of what one record or client adds, in grid units; empty if undeclared."""
+        """For each array, the largest L2 norm that one record or client adds, in grid units; empty if not declared."""
         stated = next((each for each in self.sensitivities if each.unit is self.per), None)
         return {block.name: block.l2 for block in stated.blocks} if stated is not None else self.lengths
 
@@ -138,7 +138,7 @@ class SumSpec:
 
 
 def effort_of(sums: Sequence[SumSpec], programs: tuple[str, ...] = ()) -> Effort:
-    """Return a client's training effort for these sums: all rounds; largest epochs, steps and parameters of a round."""
+    """Return a client's training effort: number of all rounds, and largest epochs, steps, parameters of a round."""
     efforts = [kind.effort for kind in sums]
     return Effort(
         rounds=sum(kind.times for kind in sums),
@@ -242,7 +242,7 @@ class Method(Protocol):
         """Return the method with undecided parameters set from the plan's settings; most methods return themselves."""
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
-        """Return each kind of sum's specification, the first round's first, for records q in Z^d, ‖q‖₂ ≤ `levels`."""
+        """Return each kind of sum's specification, in the order of rounds, for records q in Z^d, ‖q‖₂ ≤ `levels`."""
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:
         """Return the first round, for records q in Z^d with ‖q‖₂ ≤ `levels`."""

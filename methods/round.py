@@ -84,7 +84,7 @@ class Local:
 
 @dataclass(frozen=True, eq=False)
 class Contribution:
-    """A client's integer arrays for a round's sum (int64), and the private `state` that it keeps for the next."""
+    """A client's integer arrays (int64) for a round's sum, and the private state that it keeps for later rounds."""
 
     blocks: Blocks = field(repr=False)
     state: bytes = field(default=b"", repr=False)

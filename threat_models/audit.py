@@ -71,7 +71,7 @@ class Progress(Protocol):
         """Display a note of one line."""
 
     def steps(self) -> AbstractContextManager[Steps]:
-        """Yield a function that reports progress, to call with a step's name, steps done, all steps (0: unknown)."""
+        """Yield a function that displays progress, to call with a step's name, steps done, all steps (0: unknown)."""
 
 
 class _Silent:

@@ -138,7 +138,10 @@ class Control:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one attack by one adversary; `unseen` are needed fields that it may see, but the session lacks."""
+    """The result of one attack by one adversary: its verdict, a sentence, and the measurements behind them.
+
+    `unseen` are needed fields that the adversary may see, but the session lacks.
+    """
 
     attack: str
     adversary: str

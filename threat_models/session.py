@@ -36,7 +36,7 @@ them into, class by class, such as slots.
 
 
 def by_class(blocks: Blocks, classes: int) -> dict[str, NDArray[Any]]:
-    """Add up each class's rows, in blocks that hold one row for each slot (part) of a class."""
+    """Add up the rows of each class (one for each of its slots) in the counts and class sums of `blocks`."""
     summed = {"counts": (classes, -1), "class_sums": (classes, -1, np.shape(blocks["class_sums"])[-1])}
     return {
         name: np.asarray(block).reshape(summed[name]).sum(axis=1) if name in summed else block
@@ -106,7 +106,7 @@ class RemadeSessions(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ZeroSample:
-    """Sums of entries of one opened block that are 0 without noise; `values` (n,) are N(0, 1) under planned noise.
+    """Sums of entries of one opened block that are 0 but for noise: `values` (n,), N(0, 1) under planned noise.
 
     `sigma` is σ of the planned noise of all noisers together on one entry, `off_diagonal` that off the diagonal of a
     triangle. `remainder` is the most that one record leaves of an exact sum, the L2 norm in these units.
@@ -126,7 +126,7 @@ class ZeroSample:
         return cls(number, rule, sigma, off_diagonal, values, rule.remainder / least)
 
     def left_by(self, block: NDArray[Any]) -> float:
-        """Compute the L2 norm of the same sums of entries, taken of another block, in the same units."""
+        """Compute the L2 norm of the same sums of entries in another block, in the same units (planned σ = 1)."""
         return float(np.linalg.norm(_zero_sums(self.rule, self.sigma, self.off_diagonal, block)[0]))
 
 
@@ -151,7 +151,10 @@ def _zero_sums(rule: ZeroSums, sigma: float, off_diagonal: float, block: NDArray
 
 @dataclass(frozen=True, eq=False)
 class NoisySum:
-    """The noise in the plan's sum `number`: `samples` are 0 without it; `unseen` names blocks without samples."""
+    """The noise measured in the plan's sum `number`, from sums of entries that are 0 in an exact sum.
+
+    `unseen` names the blocks without such `samples`.
+    """
 
     number: int
     round: Round | None = field(repr=False)

@@ -20,7 +20,7 @@ ALWAYS = ("plan", "clients", "members", "noise", "claim", "calibration", "number
 
 @dataclass(frozen=True, slots=True, eq=False, init=False, repr=False)
 class View:
-    """One adversary's view: the public fields, those of `FIELDS` that it sees, and views of the plan's `earlier` sums.
+    """One adversary's view of a session: public fields, those of `FIELDS` that it sees, and views of `earlier` sums.
 
     Who sees sums is told what opens each `round`, such as the state that members train from; others have None there.
 

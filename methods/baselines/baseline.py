@@ -60,7 +60,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The result of a baseline's training: one or more predictors; the mean of their accuracies is the baseline's.
+    """The result of a baseline's training: one or more predictors, whose mean accuracy is the baseline's accuracy.
 
     `bytes_per_client`: most that one client sends. `client_seconds`: CPU seconds of all clients together, where told.
     `note`: what else is to be known of this run, in one line.

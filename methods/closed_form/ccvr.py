@@ -54,7 +54,7 @@ class Gaussian:
 def gaussians_of(
     part: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise | None
 ) -> tuple[Gaussian | None, ...]:
-    """Return each class's Gaussian from opened counts, sums and second moment; all share the within-class covariance.
+    """Return each class's Gaussian from opened counts, sums and second moment; all share one within-class covariance.
 
     `part` holds `counts` (c,), `class_sums` (c, d) and one `second_moment` of them all (upper triangle), as opened.
     Without noise a class of no records has none, and where no class has two the covariance is 0. Under noise the

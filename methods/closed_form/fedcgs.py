@@ -48,7 +48,7 @@ class FedCGS(SimpleMethod):
             raise BadInput("a refined head stands behind a recentring, and is not adapted", remedy="give one of both")
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with AUTO refinement rounds made a number: 0 with `personalise`, else as many as help."""
+        """Return the method with AUTO refinement rounds resolved: 0 with `personalise`, else the number that helps."""
         if self.refine != AUTO:
             return self
         return replace(self, refine=0 if self.personalise else rounds_for(fixed))
@@ -83,7 +83,7 @@ class FedCGS(SimpleMethod):
 
     @property
     def traits(self) -> Traits:
-        """Requirements: with refinement, records must have norm 1 and clients get the last opened sum."""
+        """Requirements of refinement rounds (else none): norm-1 records, and the last opened sum for clients."""
         return replace(super().traits, needs_unit_length=self.refine > 0, shows_last_sum=self.refine > 0)
 
     def contribute(self, local: Local) -> Contribution:

@@ -62,7 +62,7 @@ def why_none(fixed: Fixed) -> str:
 
 
 def refuse_unasked(rounds: int, uploads: Sequence[int], steps: int, step_seconds: int) -> None:
-    """Raise BadInput with the gain and cost of refinement rounds, for a plan that would get them without asking.
+    """Raise BadInput that states gain and cost of refinement rounds, where a plan would get them without asking.
 
     `uploads`: bytes of one client, of each kind of sum. A sum takes `steps` messages of a client.
     """

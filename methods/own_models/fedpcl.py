@@ -57,7 +57,10 @@ class FedPCL(LocalProjection):
         return self.groups or 1
 
     def resolve(self, fixed: Fixed) -> Method:
-        """Return the method with the most `groups` with two honest members each, or one per client. Raises BadInput."""
+        """Return the method with the number of client `groups` decided from the plan. Raises BadInput.
+
+        With the exchange "published" one group per client; else as many groups as hold two honest members each.
+        """
         if self.exchange == "none" or self.groups:
             return self
         if self.exchange == "published":
@@ -86,8 +89,9 @@ class FedPCL(LocalProjection):
 
 @dataclass(frozen=True)
 class Contrast(Projecting):
-    """A network that scores z by z·c_j/τ for fixed prototypes c_j in S sets (S, C, width); absent classes are left out.
+    """A network that scores a projection z by z·c_j/τ for fixed prototypes c_j of classes, in S sets (S, C, width).
 
+    Absent classes are left out.
     The first set is all members', the others groups': the loss is the first's cross-entropy and the others' mean.
     """
 

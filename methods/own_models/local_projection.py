@@ -84,7 +84,7 @@ def put_in_group(counts: Integers, sums: Integers, member: int, groups: int) -> 
 
 
 def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integers]:
-    """Cap counts (C,) at the largest t with ‖counts‖₂ ≤ cap; scale each class sum (C, w) as its count; return both.
+    """Cap class counts (C,) at the largest t with ‖counts‖₂ ≤ cap, and scale each class sum (C, w) as its count.
 
     Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
     negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
@@ -232,7 +232,7 @@ class LocalProjection(SimpleMethod, ABC):
     def own_models(
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
-        """Return a client's models by name, made from trained tensors, shared prototypes and own ones (C, width)."""
+        """Return a client's models by name, from trained tensors, shared prototypes and the client's own (C, width)."""
 
     @property
     def cohorts(self) -> int:
@@ -246,12 +246,12 @@ class LocalProjection(SimpleMethod, ABC):
 
     @property
     def private_training(self) -> DpSgdSettings:
-        """Settings of DP-SGD for the projection that a client sends with, if `sampling` > 0; the plan sets noise."""
+        """Settings of DP-SGD for the projection behind what a client sends, if `sampling` > 0; the plan sets noise."""
         return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
 
     @property
     def traits(self) -> Traits:
-        """Requirements: records have norm 1 (rates assume it); clients make own models from the last opened sum."""
+        """Requirements: norm-1 records, for learning rates, and the last opened sum, for clients' own models."""
         return replace(super().traits, needs_unit_length=True, shows_last_sum=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
@@ -315,7 +315,7 @@ class LocalProjection(SimpleMethod, ABC):
         return Contribution(put_in_group(counts, sums, local.member, self.cohorts), kept.to_bytes())
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return 0, the only part of a class, for each example; −1 with client groups, where the client decides it."""
+        """Return each example's part of its class: 0, the only one; −1 with client groups, as the client decides."""
         return np.full(len(examples), 0 if self.cohorts == 1 else -1, dtype=np.int64)
 
     def read_artifact(self, content: bytes) -> tuple[Artifact, dict[str, str]]:
@@ -374,8 +374,9 @@ class LocalProjection(SimpleMethod, ABC):
         return True
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the next round with the new class means; after the last, a model of them and the initial projection.
+        """Return the next round with the new class means or, after the last round, the final model.
 
+        The model has the new class means and the initial projection.
         The projection is the public start.
         Raises BadInput where no class has a mean.
         """
@@ -408,7 +409,7 @@ class LocalProjection(SimpleMethod, ABC):
         return replace(self, number=self.number + 1, prototypes=entries.reshape(self._sets, -1, self.width))
 
     def require_equal(self, told: Round) -> None:
-        """Raise ProtocolViolation unless `told`, the server's round, has the same number and prototypes exactly."""
+        """Raise ProtocolViolation unless the server's round `told` has this round's number and the same prototypes."""
         same = isinstance(told, type(self)) and told.number == self.number
         if not (same and np.array_equal(told.prototypes, self.prototypes)):  # type: ignore[attr-defined, arg-type]
             raise ProtocolViolation(SERVER_INDEX, "the prototypes it broadcasts do not follow from the released sum")

@@ -1,4 +1,4 @@
-"""A population of hyperparameter configurations: settings, scores, which clients try which, and how it evolves.
+"""A population of hyperparameter configurations: settings, scores, evolution, and which clients try which setting.
 
 All of it is public. Members are in *cohorts*, fixed for the whole plan; in each round a cohort tries the settings of
 one configuration, or settings beside them, so that every number that is opened apart is a sum over whole cohorts.
@@ -46,7 +46,7 @@ class Draws:
         return (int.from_bytes(digest("a draw of evolution", self._seed, number(self._count))[:8], "big") >> 11) / 2**53
 
     def below(self, count: int) -> int:
-        """Return a pseudo-random integer from 0 to below `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
+        """Return a pseudo-random integer ≥ 0 and < `count` ≤ 2²⁰; probabilities differ by less than 2⁻³²."""
         return int(self.unit() * count)
 
     def shuffled(self, count: int) -> list[int]:
@@ -100,7 +100,7 @@ def evolve(
 
 
 def extremes(scores: Sequence[float]) -> tuple[list[int], list[int]]:
-    """Return the indices of the best (lowest) scores, and of the worst: on each side about one in `RHO` of all.
+    """Return the indices of the best (lowest) and of the worst scores: about one in `RHO` of all on each side.
 
     Of K scores ⌊(K − 1)/`RHO`⌋ + 1 on either side, none of a single one; equal ones in their order.
     """
@@ -225,11 +225,11 @@ class Population:
 
     @property
     def best(self) -> int:
-        """The index of the configuration with the lowest score among those not given up; of equal scores the first."""
+        """The index of the configuration with the lowest score among those still tried; of equal scores the first."""
         return int(np.argmin(np.where(self.alive > 0, self.scores, np.inf)))
 
     def measured(self, found: Floats) -> Population:
-        """Return the population with a round's scores `found` (K,) included in its discounted mean scores (Eq. 5)."""
+        """Return the population with a round's scores (K,) added to its discounted mean scores (Eq. 5)."""
         alive = self.alive > 0
         totals = np.where(alive, DISCOUNT * self.totals + found, self.totals)
         weights = np.where(alive, DISCOUNT * self.weights + 1.0, self.weights)
@@ -237,7 +237,7 @@ class Population:
         return replace(self, totals=totals, weights=weights, scores=scores, age=self.age + 1.0)
 
     def following(self, search: Search, number: int, found: Floats, draws: Draws) -> tuple[Population, list[int]]:
-        """Return the population after round `number`, and the configuration whose model each configuration continues.
+        """Return the population after round `number`, and each configuration's parent, whose model it continues.
 
         `found` (K, m) are the scores of what the cohorts tried.
         """

@@ -114,7 +114,7 @@ class PopulationRound(TrainingRound):
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the state's arrays: K models (K, size), after round 1 moments (K, size), and the population's."""
+        """Shapes of the state's arrays: K models (K, size), after round 1 also moments, and the population's arrays."""
         models = dict.fromkeys((MODEL, *self.server.moments), (self.search.configurations, self.program.size))
         return {**models, **Population.shapes(self.search)}
 

@@ -117,7 +117,7 @@ class Setting(Protocol):
 
 @dataclass(frozen=True)
 class Interval:
-    """A setting with any value from `low` to `high`, on a logarithmic scale where `is_log`."""
+    """A setting with any value from `low` to `high`, on a linear scale or, with `is_log`, on a logarithmic one."""
 
     name: str
     low: Decimal
@@ -161,7 +161,7 @@ class Values:
         return len(self.values) - 1
 
     def value(self, place: float) -> str | float:
-        """Return the value at this index."""
+        """Return the value at this index of the list."""
         return self.values[int(place)]
 
 
@@ -173,8 +173,9 @@ class Space:
 
     @classmethod
     def read(cls, text: str, known: Parameters, tunable: tuple[str, ...]) -> Space:
-        """Parse a space like "rate=log:0.001:1;epochs=1:5 batch=8|16|32" (; or space between). `known` holds defaults.
+        """Parse a space of hyperparameters like "rate=log:0.001:1;epochs=1:5 batch=8|16|32".
 
+        A semicolon or a space separates settings; `known` holds their defaults.
         A setting whose default is a whole number takes whole numbers. Raises BadInput for one that is not `tunable`.
         """
         found: dict[str, Setting] = {}
@@ -203,7 +204,7 @@ class Space:
 
     @property
     def corners(self) -> tuple[Parameters, ...]:
-        """Combinations of settings to check: all at their first value, then one at a time at its other `bounds`.
+        """Combinations of settings to check: all first values, then one setting at a time at its other bounds.
 
         A list's values are in any order: the largest may be in the middle.
         """

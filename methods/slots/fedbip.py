@@ -59,8 +59,9 @@ class ConceptSums:
     training: ConceptTraining
 
     def spec(self, classes: int, budget: float) -> SumSpec:
-        """Specify the sum of concept vectors by class and by domain; each row's last entry marks that records exist.
+        """Specify the sum of concept vectors, a row for each class and each domain.
 
+        Each row's last entry marks that records exist.
         There are C class and D domain rows of `width` + 1 entries.
         """
         rows = {OF_CLASS: classes, OF_DOMAIN: self.domains}
@@ -162,7 +163,7 @@ class FedBiP(Slotted):
 
     @property
     def traits(self) -> Traits:
-        """Requirements: records keep their mean (a picture's brightness); `concepts` train through the backbone."""
+        """Requirements: records keep their mean (a picture's brightness); to train concept vectors, raw inputs."""
         usual, concepts = super().traits, self.concepts == 1
         return replace(usual, needs_gate=concepts or usual.needs_gate, keeps_mean=True, reads_inputs=concepts)
 
@@ -236,7 +237,7 @@ class FedBiP(Slotted):
 
 @dataclass(frozen=True, eq=False)
 class LatentRound(SimpleRound):
-    """The round that sums latents by hash slot, after the round for `concepts`, broadcast integers (C + D, width)."""
+    """The round that sums latents by hash slot, after the concept vectors, broadcast as `concepts` (C + D, width)."""
 
     method: FedBiP
     concepts: Integers = field(repr=False)

@@ -118,7 +118,7 @@ def nearest(records: NDArray[np.float64], labels: NDArray[np.int64], keep: float
 def prototypes(
     aggregate: Blocks, grid: Grid, noise: Noise | None
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the hash slots' mean features (n, d), their classes (n,) and numbers of records (n,), to train a head on.
+    """Return the hash slots' mean features (n, d), their classes (n,) and numbers of records (n,), for training.
 
     Exact sums: of the slots that have records. Under noise: of the slots whose count is at least 1 + 3σ, σ being its
     noise, and σ'√d/R, σ' being that on a sum: so neither divisor nor mean is mostly noise. A class without such a
@@ -209,7 +209,10 @@ class FedTC(Slotted):
         return Contribution(sum_cells(examples, self.cells(examples, classes), (classes, self.slots)))
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return each record's hash slot, −1 if filtered out; 0 for all in the first round if a `threshold` is set."""
+        """Return each record's hash slot, or −1 if it is filtered out.
+
+        With a `threshold` the first round has one slot, 0 for all records.
+        """
         if self._has_threshold:
             return FIRST.cells(examples, classes)
         cells = self._slot_round().cells(examples, classes)

@@ -36,8 +36,9 @@ CENTRE_BYTES = 4
 
 @dataclass(frozen=True)
 class MPFT(Slotted):
-    """The method MPFT: an adapter trained on means by class, domain, slot, from counts (C, D, J), sums (C, D, J, d).
+    """The method MPFT: an adapter trained on mean records by class, domain and slot (hash bucket or cluster).
 
+    The means come from counts (C, D, J) and sums (C, D, J, d).
     `sampling` "mean": a record's slot is `slot_of` its integers, one slot giving the paper's prototypes, the means of
     the (class, domain) cells. "cluster": these sums are the start, a random partition, of k-means in every cell
     (Lloyd 1982): in each of `rounds` further secure sums a record goes to the nearest of its cell's centres, which are
@@ -143,7 +144,7 @@ class Clustering(SimpleRound):
         return self.method.sum_in(self.cells(local.examples, local.classes), local)
 
     def cells(self, examples: Examples, classes: int) -> Integers:
-        """Return domain·J + nearest of J centres for each example, the first of equally near ones. Raises BadInput.
+        """Return each example's part of its class: domain·J + nearest of J centres (first of ties). Raises BadInput.
 
         Exact, since q and c are shorter than 2²⁶ and a float64 product of them below 2⁵³.
         """

@@ -146,7 +146,7 @@ class CellSensitivity:
         )
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the squared L2 sensitivity of both arrays together, their squares being weighted by `weights`.
+        """Return the squared L2 sensitivity of counts and sums together, the squares weighted by `weights`.
 
         It is n + a for add/remove, max(2n + 2a, 4a) for replace-one.
         Here n = w_counts and a = w_sums·R_q².

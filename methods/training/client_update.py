@@ -54,7 +54,7 @@ class Scaled:
 
 
 def program_inputs(local: Local, program: Program) -> NDArray[np.float32]:
-    """Return a client's records as inputs (n, d) of the network `program`, computed once."""
+    """Return a client's records as inputs (n, d) of the network `program`; they are cached."""
     return local.examples.once(Scaled(local.grid.unit(local.examples.records.shape[1]), program.scale))
 
 
@@ -80,7 +80,7 @@ class KeptTensors:
         return np.concatenate([np.full(math.prod(shape), name in self.names) for name, shape in self.shapes.items()])
 
     def to_bytes(self, row: Floats) -> bytes:
-        """Return a file of the kept entries of `row` (size,), the vector of all tensors; empty if nothing is kept."""
+        """Return a file of the tensors to keep, cut from the vector of all (size,); empty if nothing is kept."""
         from safetensors.numpy import save
 
         if not self.kept_shapes:
@@ -99,7 +99,7 @@ class KeptTensors:
         return tensors
 
     def restore(self, row: Floats, content: bytes) -> Floats:
-        """Return `row` (size,), all tensors in one vector, with kept entries from a file, if any. Raises BadInput."""
+        """Return the vector `row` of all tensors with the kept ones replaced by a file's, if any. Raises BadInput."""
         if not content:
             return row
         restored = row.copy()
@@ -114,7 +114,7 @@ class KeptTensors:
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdate(ClientWork, ABC):
-    """The base of client work that trains, sends the shared model's change, clipped by `encoding`, keeps own tensors.
+    """The base of client work that trains, sends the shared model's change clipped by `encoding`, and keeps the rest.
 
     The promise is about a client: all that it sends is inside the blocks' lengths, which are checked on the integers
     (McMahan et al. 2018; `secagg.encoding.updates`). Training that leaves the numbers sends zeros and keeps the state.
@@ -135,7 +135,7 @@ class ClientUpdate(ClientWork, ABC):
     @property
     @abstractmethod
     def effort(self) -> Effort:
-        """The effort of a round's training without noise, and the number of parameters that it trains."""
+        """The work of a round's training without noise (such as epochs), and the number of parameters trained."""
 
     @abstractmethod
     def train(self, begun: Floats, local: Local, number: int) -> Floats:
@@ -149,7 +149,7 @@ class ClientUpdate(ClientWork, ABC):
 
     @property
     def unsent(self) -> Floats:
-        """The public initial values of trained tensors that are not shared; in a vector they follow the shared ones."""
+        """The public initial values of trained tensors that are not shared; in vectors they follow the shared ones."""
         return np.empty(0)
 
     @property

@@ -50,7 +50,7 @@ class FedAvg(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Requirements (records of norm 1, as rates and clips assume) and tunable settings, which change no clip."""
+        """Requirements (records of norm 1, for learning rates and clips) and tunable settings, which change no clip."""
         digest = digest_in(self.model)
         tuned = ("batch", "epochs", "proximal", "rate", "sampling", "server_rate", "steps")
         programs = (digest,) if digest is not None else ()

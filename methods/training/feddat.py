@@ -37,7 +37,7 @@ def kept_of(program: Adapted) -> KeptTensors:
 
 
 def public_start(program: Adapted) -> Floats:
-    """Return public initial values (size,) of what clients keep; the shared adapter's are the first round's state."""
+    """Return public initial values (size,) of a client's own tensors; the shared ones are the first round's state."""
     return program.start(digest("public start", b"own " + program.name.encode()))
 
 
@@ -73,7 +73,10 @@ class AdapterUpdate(ClientUpdate):
     def train_privately(
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
-        """Return the tensors after DP-SGD, with the teacher of the round's start and its weight α at mid-round."""
+        """Return the tensors after DP-SGD, in which the teacher stays as it was at the round's start.
+
+        The teacher's weight α is that of mid-round.
+        """
         program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
         return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
 

@@ -75,7 +75,7 @@ class AugmentedUpdate(ClientUpdate):
 
     @property
     def effort(self) -> Effort:
-        """The effort of a round, counting each step as an epoch, since it reads no more than all records."""
+        """The effort of a round: a step reads at most all records, so that each step counts as an epoch."""
         return Effort(epochs=self.settings.steps, parameters=self.whole.size)
 
     @property
@@ -209,7 +209,7 @@ class FRAug(TrainedInRounds):
 
     @property
     def traits(self) -> Traits:
-        """Requirements: records of norm 1 (rates and clips assume it), and two classes or more (for normalisation)."""
+        """Requirements: records of norm 1, for learning rates and clips, and two classes or more, for normalisation."""
         return replace(super().traits, needs_unit_length=True, needs_two_classes=True)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:

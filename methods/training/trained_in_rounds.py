@@ -83,7 +83,10 @@ class TrainedInRounds(UsualMethod, ABC):
 
 
 def encoding_of(size: int, clip: float, levels: int) -> UpdateEncoding:
-    """Return the encoding of updates (`size` entries, L2 ≤ `clip`) in `levels` units, or more for `FEWEST_UNITS`."""
+    """Return the encoding of updates (`size` entries, L2 ≤ `clip`), with `levels` grid units to the clip, or more.
+
+    More units are taken where a typical entry would have fewer than `FEWEST_UNITS`.
+    """
     square = FEWEST_UNITS**2 * sum(blocks_of(size))
     above_root = 1 << ((square - 1).bit_length() + 1) // 2  # the least power of two ≥ √square, the same everywhere
     units = max(levels, above_root)

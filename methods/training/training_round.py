@@ -54,7 +54,7 @@ class ClientWork(Protocol):
         """Return the mean change of the model state from an opened sum, by public arithmetic."""
 
     def own_models(self, state: Floats, kept: bytes) -> Mapping[str, TrainedModel]:
-        """Return a client's own models by name, from a public state and its file of kept tensors. Raises BadInput."""
+        """Return a client's own models by name, from a public state and the client's kept tensors. Raises BadInput."""
         return {}
 
 

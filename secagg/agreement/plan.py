@@ -40,7 +40,7 @@ class NoiseFrom(Choice):
 
 
 class DataKind(Choice):
-    """The kind of records that a plan takes: features, images, rows of a table, or triplets."""
+    """The kind of records that a plan takes: features, images, rows of a table, or triplets (picture, text, answer)."""
 
     FEATURES = "features"
     IMAGES = "images"
@@ -159,7 +159,7 @@ class Plan:
 
     @property
     def has_training_noise(self) -> bool:
-        """Whether members add noise in their own training (DP-SGD); the sums may have noise too."""
+        """Whether members add noise in their own training (DP-SGD), with or without further noise in the sums."""
         return bool(self.noises) and self.noises[0].block == TRAINING
 
     @property
@@ -173,7 +173,10 @@ class Plan:
         return {each.block: each.sigma for each in self.noises[1:]} if self.noise is NoiseFrom.MEMBER else {}
 
     def table_schema(self) -> Schema | None:
-        """Return the schema of table data, else None. Raises BadInput if malformed, or if the plan's classes differ."""
+        """Return the schema of the plan's tables; None for other kinds of data.
+
+        Raises BadInput if it is malformed, or has other classes than the plan.
+        """
         schema = Schema.from_json(self.schema) if self.schema else None
         if schema is not None and schema.classes != self.classes:
             raise BadInput("the plan's schema has other classes than the plan", remedy="have it written by plan new")

@@ -63,7 +63,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Effort:
-    """The most work that a plan gives a member: rounds, epochs, DP-SGD steps, parameters and programs.
+    """The most work that a plan gives a member: rounds, epochs, DP-SGD steps, model parameters, programs to train.
 
     0 stands for none.
 

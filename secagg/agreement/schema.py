@@ -267,7 +267,7 @@ def column_from_dict(values: Any) -> Column:
 
 
 def only_keys(values: Any, what: str, required: set[str], optional: set[str]) -> None:
-    """Raise BadInput unless `values` has all `required` keys, and no others but `optional` ones."""
+    """Raise BadInput unless `values` has all `required` keys, and otherwise `optional` keys only."""
     if not isinstance(values, Mapping):
         raise BadInput(f"{what}: is a table of keys and values, got {values!r}")
     missing = sorted(required - set(values))
@@ -407,7 +407,7 @@ class Schema:
 
     @property
     def delimiters(self) -> tuple[str, ...]:
-        """The field delimiters to try: the declared one, else all but a comma that is the decimal mark."""
+        """The field delimiters to try: the declared one or, without one, all but a comma that is the decimal mark."""
         return (self.delimiter,) if self.delimiter else tuple(each for each in DELIMITERS if each != self.decimal)
 
     @property
@@ -473,7 +473,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, text: str) -> Schema:
-        """Parse the exact text that `to_json` writes. Raises BadInput for any other, even one of an equal schema."""
+        """Parse the exact text that `to_json` writes. Raises BadInput for any other text, even of an equal schema."""
         try:
             schema = cls.from_dict(parse_json(text))
         except ValueError as error:

@@ -49,7 +49,7 @@ class Attempt:
 
 
 def adversary_of(attack: str) -> Adversary:
-    """Return an adversary for an attack: `curious_server` if it uses the attack, else the first that does.
+    """Return an adversary with one attack: `curious_server` if it uses the attack, else the first one that uses it.
 
     Raises BadInput for an unknown attack.
     """

@@ -1,4 +1,4 @@
-"""A data set's privacy budget as text and JSON: ε spent before, ε of this plan, both together, the limit, and ε left.
+"""A data set's privacy budget as text and JSON: ε spent before, ε of this plan, their joint ε, the limit, and ε left.
 
 In text, each spent ε is rounded up, and what is left is rounded down.
 """
@@ -15,7 +15,7 @@ from secagg.wire import plain
 
 
 def budget_rows(account: Account, data_name: str) -> list[tuple[str, str]]:
-    """Return rows (name, value): the ε spent before, this plan's ε, both together with their limit, and the ε left."""
+    """Return rows (name, value): the ε spent before, this plan's ε, their joint ε with its limit, and the ε left."""
     kind = f", {account.adjacency}, {account.unit} level" if account.adjacency else ""
     limit = "no limit" if math.isinf(account.limit) else f"at most {format_epsilon(account.limit)}"
     rows = [

@@ -38,7 +38,7 @@ WINDOW_SECONDS = 60.0
 
 
 class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """A log handler that drops repeats: of a minute's equal records, it writes the first few, then counts the rest."""
+    """A log handler that drops repeats: it writes the first few of a minute's equal records, and counts the others."""
 
     def __init__(self, stream: object = None) -> None:
         super().__init__(stream)
@@ -84,7 +84,7 @@ PAUSE = 10.0
 
 
 class StepProgress(Protocol):
-    """A progress callback, which takes the current step's name, items done, items in all (0 if unknown), and state."""
+    """A progress callback; takes the current step's name, items done, all items (0: unknown) and a status text."""
 
     def __call__(self, text: str, done: int, total: int, state: str = "", /) -> None:
         """Report the progress."""
@@ -214,7 +214,7 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:
-    """Set a command's signature, which typer reads, to these parameters, all made keyword-only."""
+    """Replace a command's parameters, as typer reads them, by the parameters `offered`, all made keyword-only."""
     parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in offered]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -211,7 +211,10 @@ def _save(file: str, dataset: Dataset, images: NDArray[Any], labels: NDArray[np.
 
 
 def audit_sentence(report: AuditReport, *, can_promise: bool = True) -> str:
-    """Return a sentence on the audit's result, expected or not; with `can_promise` it may advise a finite ε."""
+    """Return a sentence on an audit: how many attacks succeeded, and whether that was expected.
+
+    With `can_promise` it may advise a finite ε.
+    """
     from threat_models.findings import Verdict
 
     found = {verdict: [each for each in report.findings if each.verdict is verdict] for verdict in Verdict}

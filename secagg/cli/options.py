@@ -118,7 +118,7 @@ def with_settings(*without: str, **usual: object) -> Callable[[Callable[..., Non
 
 
 def gather(settings: type[T], given: Mapping[str, Any]) -> T:
-    """Build settings from the command's options of the same names; the other fields keep defaults. Raises BadInput."""
+    """Build settings from the command's options of the same names; other fields keep defaults. Raises BadInput."""
     return settings(**{each.name: given[each.name] for each in fields(settings) if each.name in given})  # type: ignore[arg-type]
 
 
@@ -201,7 +201,10 @@ class DataSource:
     formats: FormatOption = None
 
     def open(self, say: Callable[[str], None], epsilon: float) -> Dataset:
-        """Read the simulation's data; refuse bad records only if the runs' smallest ε is infinite. Raises BadInput."""
+        """Read the simulation's data; bad records are refused if every ε is infinite, else marked. Raises BadInput.
+
+        `epsilon` is the runs' smallest ε.
+        """
         from secagg.experiments.input_data import open_simulated  # which a client's command does not load
 
         return open_simulated(say, self.dataset, epsilon, self.label, self.schema, self.image_size, self.test)

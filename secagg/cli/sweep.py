@@ -140,7 +140,7 @@ def write_page(speaker: Speaker, title: str, result: SweepResult | Comparison, o
 
 
 def say_written(speaker: Speaker, runs: Runs, made: int) -> None:
-    """Print where the results are, and what is left to do after a shard of the runs."""
+    """Print where the results are and, if only a shard (a job's part of the runs) was made, what is left to do."""
     if runs.shard is None:
         speaker.say(f"wrote results, tables and plots into {runs.out}")
     elif not made:

@@ -1,4 +1,4 @@
-"""Encode tables as numbers, scaled or one-hot, by the schema alone; a value that it does not allow is an error."""
+"""Encode tables as numbers, scaled or one-hot, by the schema alone; a value that the schema refuses is an error."""
 
 from __future__ import annotations
 

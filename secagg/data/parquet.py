@@ -27,7 +27,10 @@ _WRITTEN = re.compile(r"(?P<YYYY>\d{4})-(?P<MM>\d\d)-(?P<DD>\d\d)(?: (?P<hh>\d\d
 
 
 def batches_of(path: Path, file: IO[bytes], names: list[str], tolerance: Tolerance, rows: int = BATCH) -> Iterator[Any]:
-    """Yield a Parquet file's named columns in tables of up to `rows` rows. Raises BadInput above the plan's limit."""
+    """Yield a Parquet file's named columns in tables of up to `rows` rows.
+
+    Raises BadInput for more rows than the plan's limit of records.
+    """
     import pyarrow
     from pyarrow.parquet import ParquetFile
 

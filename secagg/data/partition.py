@@ -1,4 +1,4 @@
-"""Divide records: among simulated clients, into training and test records, and by a domain to leave out.
+"""Divide records: among simulated clients, into training and test records, and by values to leave out.
 
 The partitions over clients:
 

@@ -52,7 +52,7 @@ class _ColumnProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """A summary of a member's records: numbers of all, of bad ones and of each class, and each column's values."""
+    """A summary of a member's records: how many there are, are bad and are of each class, and each column's values."""
 
     records: int
     bad: int

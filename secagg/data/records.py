@@ -108,7 +108,7 @@ def columns_of(columns: Iterable[str]) -> str:
 
 
 def parts_without(dataset: Dataset, left: NDArray[np.bool_]) -> tuple[tuple[str, NDArray[np.int64]], ...] | None:
-    """Return each file's record indices after the records where `left` (n,) is true are removed; None without files."""
+    """Return each file's record indices, counted without the records where `left` (n,) is true; None if no files."""
     if dataset.parts is None:
         return None
     place = np.cumsum(~left) - 1
@@ -173,7 +173,7 @@ class Tolerance:
 
 
 def bounded(tolerance: Tolerance | None) -> Tolerance | None:
-    """Return `tolerance` if it limits the number of records, as a plan does, else None."""
+    """Return `tolerance` if it has a plan's limit on the number of records, else None."""
     return None if tolerance is None or tolerance.most is None else tolerance
 
 

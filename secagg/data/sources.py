@@ -128,7 +128,7 @@ def open_with_test(
     tolerant: bool = False,
     image_size: tuple[int, ...] | None = None,
 ) -> Dataset:
-    """Open a data set whose test part is a second source, `test`, of the same kind; no other record is held out.
+    """Open a data set of training records whose test records are all of a second source, `test`, of the same kind.
 
     The options are those of `open_dataset`; a schema that has to be derived comes from both tables together.
     Raises BadInput, or BadRecord, also for test records of another kind, shape or class.

@@ -46,16 +46,20 @@ class Format:
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledFormat(Format):
-    """A file format with labelled records; `open` takes path, split function, and tolerance (None: refuse bad ones)."""
+    """A file format with labelled records; `open` reads such a file as a data set.
+
+    It takes the path, a function that splits off test records, and a tolerance of bad ones (None: refuse them).
+    """
 
     open: Callable[[Path, Split, Tolerance | None], Dataset]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A file format of text tables; `lines` reads a file, given a schema and a tolerance (each may be None).
+    """A file format of text tables; `lines` reads such a file as text.
 
-    Raises BadInput for what is no such file, BadRecord for a row at fault unless tolerant.
+    It takes the path, a schema and a tolerance of bad records (schema and tolerance may be None). Raises BadInput for
+    what is no such file, BadRecord for a row at fault unless tolerant.
     """
 
     lines: Callable[[Path, Schema | None, Tolerance | None], Lines]

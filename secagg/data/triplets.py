@@ -1,4 +1,4 @@
-"""Data sets of a picture, a text and an answer per record: `NAME.triplets` (a folder) or `NAME.triplets.parquet`.
+"""Data sets of pictures, texts and answers (labels): `NAME.triplets` (a folder) or `NAME.triplets.parquet`.
 
 The folder holds `table.csv` with the columns picture (a file's name in the folder), text and answer; the Parquet file
 has the same columns, a picture being the bytes of a PNG or JPEG file, alone or as `bytes` in a struct. Further columns
@@ -54,7 +54,7 @@ class Declared:
     answers: Mapping[str, tuple[str, ...]]
 
     def label(self, domain: str, answer: str) -> int:
-        """Return the answer's index in its domain's list; BAD (-1) if the list lacks it."""
+        """Return the label of an answer: its index among its domain's possible answers; BAD (-1) if not listed."""
         known = self.answers.get(domain, self.answers.get("", ()))
         return known.index(answer) if answer in known else BAD
 
@@ -99,11 +99,11 @@ def join(pictures: NDArray[np.uint8], texts: Sequence[str]) -> NDArray[np.uint8]
 
 
 def open_triplets(path: Path, cut: Split, tolerance: Tolerance | None = None) -> Dataset:
-    """Open a data set of pictures, texts and answers, from a folder or a Parquet file.
+    """Open a data set whose records have a picture, a text and an answer, which is the label.
 
-    The module describes the layout. Every picture has the declared side, to the pixel. Raises BadInput for another
-    layout, answers of which there is one alone, and, with `tolerance`, for a source that does not say what the module
-    tells; BadRecord for a record without it.
+    It is a folder or a Parquet file. The module describes the layout. Every picture has the declared side, to the
+    pixel. Raises BadInput for another layout, answers of which there is one alone, and, with `tolerance`, for a source
+    that does not say what the module tells; BadRecord for a record without it.
     """
     table = _folder(path, tolerance) if path.is_dir() else _parquet(path, tolerance)
     if table.facts is None and tolerance is not None:
@@ -272,7 +272,7 @@ def _leaf_of(kind: Any) -> tuple[str, ...]:
 
 
 def facts_of(side: int, answers: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
-    """Return the text of `triplets.json`, which declares the pictures' side in pixels and the possible answers."""
+    """Return the text of `triplets.json`: the pictures' side in pixels, and the possible answers (labels)."""
     told = {name: list(words) for name, words in answers.items()} if isinstance(answers, Mapping) else list(answers)
     return json.dumps({"side": side, "answers": told})
 

@@ -89,16 +89,19 @@ class Grid:
 
     @property
     def step(self) -> float:
-        """Feature units per grid step, for a record that is not normalised."""
+        """Size of one grid step in units of the features, for a grid that does not normalise records."""
         return self.radius / self.levels
 
     @property
     def is_normalised(self) -> bool:
-        """True if every record is scaled to length 1; one that has no direction becomes 0 and must not be counted."""
+        """True if every record is scaled to length 1 before it is rounded.
+
+        A record without a direction (see `quantise`) becomes 0 and must not be counted.
+        """
         return self.normalisation is not Normalisation.NONE
 
     def unit(self, dimension: int) -> float:
-        """Return `radius` in grid steps, for records of `dimension` features. Raises BadInput for too few levels."""
+        """Return the radius in grid steps for records of `dimension` features. Raises BadInput for too few levels."""
         unit = self.levels - (math.sqrt(dimension) / 2 if self.is_normalised else 0.0)
         if unit < self.levels / 2:
             raise BadInput(f"{self.levels} levels cannot hold {dimension} features", remedy="give more levels")
@@ -129,7 +132,7 @@ def quantise(features: NDArray[np.float64], grid: Grid, origin: Origin | None = 
 
 
 def inputs_of(features: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:
-    """Return features (n, d) as a head made on this grid takes them: unchanged, or normalised and rounded to it."""
+    """Return features (n, d) as inputs of a head made on this grid: unchanged, or normalised and rounded."""
     if not grid.is_normalised:
         return features
     return quantise(features, grid) / grid.unit(features.shape[1])

@@ -62,7 +62,7 @@ def accumulate(records: Integers, labels: Integers, classes: int, levels: int) -
 
 
 def cell_sums(records: Integers, cells: Integers, size: int) -> tuple[Integers, Integers]:
-    """Return exact counts (size,) and sums (size, d) of integer records (n, d), grouped by the indices in `cells`."""
+    """Return exact counts (size,) and sums (size, d) of integer records (n, d) by group, the index in `cells` (n,)."""
     sums = np.zeros((size, records.shape[1]), dtype=np.int64)
     np.add.at(sums, cells, records)
     return np.bincount(cells, minlength=size).astype(np.int64), sums

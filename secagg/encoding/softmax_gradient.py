@@ -67,7 +67,7 @@ class Whitening:
         return math.isqrt(self.levels**2 // (len(self.centre) + 1))
 
     def map(self, records: Integers) -> Mapped:
-        """Whiten records (n, d) into a `Mapped`, the checked input of `softmax_gradient`. Raises BadInput."""
+        """Whiten records (n, d) and check their lengths, as `softmax_gradient` requires. Raises BadInput."""
         return Mapped.of(self.apply(records), self.levels)
 
     def apply(self, records: Integers) -> Integers:
@@ -92,14 +92,14 @@ class Whitening:
 
 @dataclass(frozen=True, eq=False)
 class Mapped:
-    """Whitened records x (n, D) of checked length ‖x‖₂ ≤ R_x = `levels`: integers, held exactly in float64."""
+    """Whitened records x (n, D), integers in float64, whose lengths ‖x‖₂ ≤ R_x = `levels` have been checked."""
 
     values: Floats
     levels: int
 
     @classmethod
     def of(cls, records: Integers, levels: int) -> Mapped:
-        """Return whitened records, their lengths checked once. Raises BadInput for one that is longer than `levels`."""
+        """Check the lengths of whitened records, once, and wrap them. Raises BadInput for one longer than `levels`."""
         values = np.empty(records.shape)
         for start in range(0, len(records), ROWS):
             values[start : start + ROWS] = records[start : start + ROWS]

@@ -1,4 +1,4 @@
-"""Simulate baselines that make no secure sum, on the records and partition of a plan, with the same report."""
+"""Simulate baselines, which make no secure sum, on the clients and records of a plan, with a plan's form of result."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ class Checkpoint:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def after(self, setup: RoundSetup, result: SumResult) -> tuple[tuple[RoundOpening, bytes], ...]:
-        """Return the (message, broadcast) pairs that begin rounds, up to the next round's.
+        """Return the (message, broadcast) pairs that start the rounds so far, and the one after the round of `setup`.
 
-        Raises BadInput after the last round.
+        Where a broadcast contains all that its round needs, only the last pair. Raises BadInput after the last round.
         """
         opening = opening_after(setup, result)
         if opening is None:
@@ -59,7 +59,7 @@ class Checkpoint:
         return (latest,) if setup.facts.opens_alone else (*self.openings, latest)
 
     def session_at(self, first: RoundSetup) -> RoundSetup:
-        """Return the next round's setup, from `first` (round one's setup) and the saved messages that begin rounds.
+        """Rebuild the next round from the plan's `first` round and the saved messages that start the rounds after that.
 
         Where the plan's own digest is another (nothing is seeded), the rounds that are told one by one are bound to it.
         """

@@ -52,7 +52,10 @@ class ProtectionOffer:
 
 
 def compare(data: PublicData, roster: Roster, choices: PlanChoices) -> list[ProtectionOffer]:
-    """Return each protection's trust and costs for the plan of `choices`; helpers that the roster lacks are made up."""
+    """Return, for each protection of the plan of `choices`, who must be trusted and what a client uploads and computes.
+
+    Helpers that the roster lacks are made up.
+    """
     return [_choice(each, data, roster, replace(choices, protection=each.name)) for each in PROTECTIONS.values()]
 
 

@@ -54,9 +54,10 @@ class ClientDistributions:
 
     @classmethod
     def of(cls, features: Features, grid: Grid, *, prepared: bool = False) -> ClientDistributions | None:
-        """Convert the records to inputs of heads on `grid` or, if `prepared`, of models that contain the encoder.
+        """Convert a data set's records to the inputs of heads or, if `prepared`, of models that contain the encoder.
 
-        None for data without held-out ones. Raises BadInput for `prepared` records without an encoder.
+        The heads are those made on `grid`. None for data without held-out ones. Raises BadInput for
+        `prepared` records without an encoder.
         """
         dataset = features.dataset
         if dataset.test is None or features.test is None:

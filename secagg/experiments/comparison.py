@@ -156,7 +156,7 @@ Place = tuple[str, str | None]
 
 @dataclass(frozen=True)
 class Column:
-    """A comparison's column: accuracy on all records or some domains, as a mean over partitions or left-out domains."""
+    """A comparison's column: accuracy on all or some domains' records, averaged over partitions or left-out domains."""
 
     label: str
     places: tuple[Place, ...]
@@ -263,7 +263,7 @@ class Comparison(Results):
 
     @cached_property
     def rows(self) -> tuple[_MethodRow, ...]:
-        """A row for each method, ε and expansion, in order; it has no accuracy if all its runs were refused."""
+        """A row for each method, ε and feature expansion; a row whose runs were all refused has no accuracy."""
         several = len({run.settings["expand"] for run in self.runs}) > 1
         rows = []
         for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
@@ -352,7 +352,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Pair:
-    """The accuracy differences `row` − `first` of two rows, for each column; None where they share too few seeds."""
+    """The accuracy differences `row` − `first` of two rows, by column; None where these rows share too few seeds."""
 
     row: ResultRow
     first: ResultRow

@@ -90,7 +90,7 @@ class Features:
         return self.measuring(grid)(measure)
 
     def measuring(self, grid: Grid) -> Callable[[Measure], Evaluation | None]:
-        """Return a function that does what `measure` does, but computes the held-out records' head inputs only once."""
+        """Return a function that evaluates models as `Features.measure` does; it computes the head inputs only once."""
         if self.dataset.test is None or self.test is None:
             return lambda measure: None
         held_out = _inputs(self.dataset.test, self.test, grid)
@@ -123,7 +123,7 @@ class Features:
         return Metrics.of(chances, labels, self.dataset.classes, positive=positive) if len(labels) else None
 
     def by_domain(self, measure: Measure, grid: Grid) -> tuple[DomainAccuracy, ...]:
-        """Return the accuracy by `measure` for each domain, or each value of the left-out column.
+        """Return the accuracy, computed by `measure`, on each domain, or on each value of the column that is left out.
 
         It is () without such a column.
         """

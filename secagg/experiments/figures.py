@@ -104,9 +104,9 @@ def plot_accuracy(
 def plot_groups(
     rows: Sequence[ResultRow], columns: Mapping[int, str], paths: Sequence[Path], notes: Sequence[str]
 ) -> None:
-    """Plot every method's accuracy with its interval, grouped by column; `columns` maps column indices to labels.
+    """Plot every method's accuracy with its interval, grouped by the comparison's columns.
 
-    A hollow mark made no secure sum; `notes` stand below.
+    `columns` maps their indices to labels. A hollow mark made no secure sum; `notes` stand below.
     """
     drawn = [row for row in rows if any(cell.accuracy is not None for cell in row.cells)]
     several = len({row.settings["epsilon"] for row in drawn}) > 1

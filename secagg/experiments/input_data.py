@@ -49,7 +49,7 @@ def open_simulated(
     image_size: int | None,
     test: str | None = None,
 ) -> Dataset:
-    """Open a data set to simulate with; bad records are refused only if `epsilon`, the smallest ε, is infinite."""
+    """Open a data set to simulate with; bad records are refused if the smallest `epsilon` is infinite, else marked."""
     known = load_schema(schema) if schema else None
     size = (image_size,) if image_size else None
     how: dict[str, Any] = {"label": label, "schema": known, "tolerant": math.isfinite(epsilon), "image_size": size}

@@ -38,7 +38,7 @@ def in_the_sum(members: int, clients: int, cohort: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Federated:
-    """Results that a baseline lacks: the last round's setup, its sum, and the most bytes a client sent in all."""
+    """Results that a baseline lacks: the last round, its sum, and the most bytes that one client sent in all rounds."""
 
     setup: RoundSetup
     result: SumResult

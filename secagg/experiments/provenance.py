@@ -43,7 +43,7 @@ def identity_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
 
 
 def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]:
-    """Return a run's settings, with digests of its data and of the files and plug-ins they name. Raises BadInput."""
+    """Return all that a run is given: settings, and digests of data, files and plug-ins. Raises BadInput."""
     named = map(Path, (*programs_in(settings["backbone"] or ""), *files_in(settings["parameters"])))
     planned = methods.planned_method(settings["method"])
     return {

@@ -28,7 +28,7 @@ from secagg.wire import encode
 
 
 def is_own_reference(setup: RoundSetup, members: tuple[int, ...]) -> bool:
-    """Return whether a result is its own reference result: it sums all clients, without noise or left-out classes."""
+    """Return whether a result needs no separate reference: it sums all clients, without noise or left-out classes."""
     everybody = members == tuple(setup.context.clients)
     plain = not setup.plan.has_noise and not setup.method.traits.class_threshold
     return everybody and plain and (not is_pooled(setup) or all(kind.is_additive for kind in setup.facts.sums))
@@ -60,7 +60,7 @@ def pooled_result(
     randomness: RandomSource | None = None,
     progress: Progress | None = None,
 ) -> SumResult:
-    """Compute the reference: the last round's result over all members' records, without noise or class gate.
+    """Compute the reference result: the last round's, over all members' records, without noise or class gate.
 
     Records are pooled where `is_pooled`. Public randomness comes from the sums alone, so that it is the same whatever
     plan asks. `randomness` is the members' own, by default the operating system's. Cohorts are those of `setup`, a

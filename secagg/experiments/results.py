@@ -286,7 +286,7 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow,
 
 
 def rounds_under_noise(series: Sequence[ResultRow]) -> tuple[int, ...]:
-    """Return the numbers of refinement rounds of noisy runs, in series whose runs without noise had no refinement."""
+    """Return the numbers of refinement rounds of noisy runs, in series whose runs without noise had no such rounds."""
     found = set()
     for each in series:
         if any(cell.rounds == 0 for cell in each.cells if math.isinf(cell.epsilon)):

@@ -52,7 +52,10 @@ Watcher = Callable[[int, int, RoundReport | None], None]
 
 
 class RoundLog:
-    """A log of round reports, `points`, on every `every`-th round (None: on about `POINTS` in all) and on the last."""
+    """A log of reports on rounds, `points`: one on every `every`-th round, and one on the last.
+
+    `every` None: on about `POINTS` rounds in all.
+    """
 
     def __init__(self, features: Features, first: RoundSetup, every: int | None, watcher: Watcher | None) -> None:
         self._every = every or -(-first.rounds // POINTS)
@@ -67,7 +70,7 @@ class RoundLog:
         sent: Mapping[int, int],
         personal: Callable[[], tuple[PersonalAccuracy, ...]],
     ) -> None:
-        """Log the report of an ended round, if one is due; `sent` are each client's bytes so far.
+        """Log a report on an ended round, if the log is to have one; `sent` are each client's bytes so far.
 
         `personal` measures members' own models.
         """
@@ -83,7 +86,7 @@ class RoundLog:
 
 
 def model_after(result: SumResult) -> Artifact | None:
-    """Return a round's model, final or in training, if it predicts, else None. Raises BadInput for infinite values."""
+    """Return a round's model, final or in training; None if it cannot predict. Raises BadInput for infinite values."""
     model = result.artifact
     if model is None and isinstance(result.following, TrainingRound):
         model = result.following.model

@@ -147,7 +147,7 @@ class InMemorySession:
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
-        """Close the server's step; add up the uploads if it must then sign the sum for the party that opens it."""
+        """Close the server's step; where another party then opens the sum, also add up the uploads and sign the sum."""
         with self.measured.server(tag_of(self.server.awaits)):
             following, messages = self.server.close()
             if isinstance(following, SumToDeclare):
@@ -157,7 +157,7 @@ class InMemorySession:
         self.server, self.inbox = following, dict(messages)
 
     def answer(self, *without: int) -> None:
-        """Deliver the server's messages to clients, then to helpers, which then stop collecting uploads."""
+        """Deliver the server's messages to clients, then to helpers; the helpers then stop collecting uploads."""
         shown, self.inbox = self.inbox, {}
         for index, message in sorted(shown.items()):
             state = self.states.get(index)

@@ -186,7 +186,7 @@ class SimulationSettings(Choices):
         return 0 if self.adapt else AUTO  # a head to be adapted is not refined
 
     def plan_choices(self, radius: float | None, max_records: int, dropouts: int) -> PlanChoices:
-        """Return the choices that define a plan: these settings, and the arguments for what they leave undecided."""
+        """Return the choices that define a plan: these settings, completed by the arguments."""
         shared = {each.name: getattr(self, each.name) for each in fields(Choices)}
         decided = {"radius": radius, "max_records": max_records, "dropouts": dropouts}
         method = {"parameters": tuple(self.method_parameters.items()), "rounds": None, "refine": None}

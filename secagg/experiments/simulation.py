@@ -97,7 +97,10 @@ def simulate_features(
     references: References | None = None,
     kept: CheckpointFolder | None = None,
 ) -> SimulationResult:
-    """Simulate a plan or a baseline over features extracted before; runs over the same data may share `references`."""
+    """Simulate a plan or a baseline over features extracted before.
+
+    Runs over the same data may share `references`, a cache of reference accuracies.
+    """
     refuse_records(features.dataset, settings)
     federate = partial(_federate, callbacks=callbacks, references=references, kept=kept)
     run = run_baseline if is_baseline(settings.method) else federate
@@ -243,7 +246,7 @@ simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"
 
 @dataclass(frozen=True, eq=False)
 class PlayedRound:
-    """One simulated round: each client's vector and next private state, the result, and what it cost."""
+    """One simulated round: each client's vector and the private state that it keeps, the result, and the cost."""
 
     setup: RoundSetup
     vectors: Mapping[int, Integers] = field(repr=False)

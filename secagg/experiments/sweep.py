@@ -58,7 +58,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """Options for running a sweep: the engine of worker processes, the shard if any, and the progress callback.
+    """Options for running a sweep: engine of worker processes, shard (one job's part of the runs), progress callback.
 
     With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
@@ -103,7 +103,7 @@ NAMED = 3
 
 @dataclass(frozen=True)
 class Ran:
-    """The finished runs, in the order in which they were asked for.
+    """The finished runs of a sweep, in the order of their settings, and how many of them were reused or made again.
 
     `kept`: how many were there and were not repeated. `again`: how many were there, but made by other code or other
     versions of libraries, and were made again.

@@ -121,7 +121,7 @@ class Marks:
         return " ".join("".join(SUPERSCRIPTS[int(digit)] for digit in str(number)) for number in sorted(set(numbers)))
 
     def of_cell(self, cell: Group, *reasons: str) -> str:
-        """Return the superscripts of a table cell's notes: `reasons`, refusals of its runs, and diverged training."""
+        """Return the superscripts of a cell's notes: given `reasons`, why runs were refused, diverged training."""
         refused = (f"Refused: {reason}." for reason in cell.refusals)
         return self.of(*reasons, *refused, *([DIVERGED] if cell.diverged else []))
 

@@ -20,9 +20,10 @@ SETTINGS_FILE = "settings{}.txt"
 
 @dataclass(frozen=True)
 class Tuning:
-    """A hyperparameter search for `method` within `space`, with others `fixed`; both are written as NAME=… words.
+    """A hyperparameter search for `method`: the values to try (`space`), and the parameters kept `fixed`.
 
-    An empty space is FedPop's own. `search` are other parameters of `FedPop`, as words: "population=5 interval=5".
+    Both are written as NAME=… words. An empty space is FedPop's own. `search` are other parameters of `FedPop`, as
+    words: "population=5 interval=5".
     """
 
     method: str

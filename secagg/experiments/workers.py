@@ -42,7 +42,7 @@ class RunFile:
 
     @cached_property
     def question(self) -> dict[str, Any]:
-        """The run's settings, and the digests of the data and of the code that they name (`question_of`)."""
+        """The question that the run answers: its settings, and digests of the data and code that the settings name."""
         return question_of(self.settings, self.data_sha256)
 
     @property

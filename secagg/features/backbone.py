@@ -45,7 +45,7 @@ class Backbone(Protocol):
         """Map inputs (n, …) to features (n, d) float64."""
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Return a public upper bound on a feature vector's L2 norm, given that of its input; None if there is none."""
+        """Return a public upper bound on a feature vector's L2 norm, given its input's; None if no bound is known."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Concatenation(Backbone):
         return np.hstack([part.extract(inputs) for part in self.parts])
 
     def bound(self, input_bound: float | None, /) -> float | None:
-        """Return √Σ bound² over the public L2 bounds of the joined backbones; None if one of them has none."""
+        """Return √Σ bound² over the public L2 bounds of the joined backbones; None if a backbone has no bound."""
         bounds = [part.bound(input_bound) for part in self.parts]
         known = [bound for bound in bounds if bound is not None]
         return math.hypot(*known) if len(known) == len(bounds) else None

@@ -29,7 +29,7 @@ class FeatureMap(Backbone):
 
     @property
     def digest(self) -> str:
-        """The backbone's digest; with an expansion, SHA-256 over both digests."""
+        """The backbone's digest or, with an expansion, SHA-256 over the digests of backbone and expansion."""
         if self.expansion is None:
             return self.backbone.digest
         return digest_of(f"secagg feature map v1: {self.backbone.digest} {self.expansion.digest}")
@@ -48,7 +48,10 @@ class FeatureMap(Backbone):
 
     @property
     def encoder(self) -> Encoder:
-        """The backbone as an encoder that can hold adapters. Raises BadInput if it is of another kind, or expanded."""
+        """The backbone as an encoder that can hold adapters.
+
+        Raises BadInput if the backbone is of another kind, or an expansion follows it.
+        """
         if not isinstance(self.backbone, Encoder) or self.expansion is not None:
             problem = f"the backbone {self.name} has no places for adapters"
             raise BadInput(problem, remedy="give --backbone transformers:FOLDER, without an expansion")
@@ -56,7 +59,10 @@ class FeatureMap(Backbone):
 
     @property
     def latents(self) -> Latents:
-        """The backbone as a diffusion model's autoencoder. Raises BadInput if it is of another kind, or expanded."""
+        """The backbone as a diffusion model's autoencoder.
+
+        Raises BadInput if the backbone is of another kind, or an expansion follows it.
+        """
         if not isinstance(self.backbone, Latents) or self.expansion is not None:
             problem = f"the backbone {self.name} gives no latents of a diffusion model"
             raise BadInput(problem, remedy="give --backbone diffusers:FOLDER, without an expansion")

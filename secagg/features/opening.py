@@ -39,12 +39,12 @@ def open_backbone(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> Backbone:
-    """Open the backbone that `spec` names (see `FORMS`; `identity` means `features`), or several joined by `+`.
+    """Open the backbone that `spec` names (see `FORMS`), or several backbones joined by `+`.
 
-    `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan pins; it is compared before any
-    program file is parsed. `progress` is called by programs only; over the same inputs they run once (see
-    `FeatureCache`), in the processes of `engine`, None: in this one. Raises BadInput for an unknown form, a shape the
-    backbone does not take, or another digest.
+    `identity` means `features`. `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan
+    pins; it is compared before any program file is parsed. `progress` is called by programs only; over the same inputs
+    they run once (see `FeatureCache`), in the processes of `engine`, None: in this one. Raises BadInput for an unknown
+    form, a shape the backbone does not take, or another digest.
     """
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])

@@ -73,7 +73,7 @@ class Pipeline(FeatureRecipe):
             raise BadInput(problem, remedy="use one that secagg wrote") from None
 
     def to_predict(self, source: str, *, tolerant: bool = False) -> Records:
-        """Open records to classify, whose labels may be missing (`UNLABELLED`). Raises BadInput as `records` does.
+        """Open records to classify, with labels or without (`UNLABELLED`). Raises BadInput as `records` does.
 
         `tolerant`: a bad row of a table is marked with the label −1, not refused; of others there is no such row.
         """

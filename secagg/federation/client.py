@@ -310,7 +310,7 @@ async def rejoin(
 
 
 async def learn_draw(drawing: RoundSetup, server: Connection, progress: Callable[[str], None]) -> RoundSetup:
-    """Ask the server for the random draw of cohorts, made before this client came; return the setup of the first round.
+    """Ask the server for the random draw of cohorts, made before this client came; return the plan's first round.
 
     Raises SessionAborted if no valid draw comes.
     """

@@ -69,7 +69,7 @@ class Result:
 
 
 def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
-    """Read a member's keys; report certificates that expire soon to `said`. Raises BadInput unless it has `role`."""
+    """Read a member's keys; report certificates that expire soon to `said`. Raises BadInput for another role."""
     credentials = read_credentials(tls)
     for end in filter(lambda each: each.is_near, credentials.ends()):
         said(end.warning())
@@ -143,7 +143,7 @@ class Server:
         return Result.of(last.setup, last.session.outcome, last.folder)
 
     async def last_stage(self) -> Stage:
-        """Run the plan to its end, as `run` does; return the last session with its setup and folder (`Stage`)."""
+        """Run the plan to its end, as `run` does; return the last session with its round and folder (`Stage`)."""
         was_over = self.federation.is_over
         try:
             last = await self.federation.run()

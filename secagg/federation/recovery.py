@@ -1,4 +1,4 @@
-"""Recovery of a lost ledger from the session transcripts beside it, which name the rows that it must hold.
+"""Recovery of a lost ledger from the session transcripts beside it, which name the rows that the ledger must hold.
 
 A client's transcript holds the plan, the policy that named its data set, and the head of the ledger after the plan's
 row. The row follows from plan and policy alone, and a head covers its row and all before it: rows that give every head
@@ -42,7 +42,7 @@ class Charge:
     head: bytes
 
     def setup(self) -> RoundSetup | None:
-        """Return the setup of the round whose transcript names this row; None if this program cannot read its plan."""
+        """Return the round whose transcript names this ledger row; None if this program cannot read its plan."""
         try:
             return setup_of(read_transcript(self.folder / TRANSCRIPT, torn_tail_allowed=True))[0]
         except SecaggError:
@@ -57,7 +57,7 @@ def release_of(facts: PlanFacts, data_name: str) -> Release:
 
 
 def release_until(facts: PlanFacts, data_name: str, sums: int) -> Release | None:
-    """Return the lowered ledger row of a plan that ended after its first `sums` sums; None if the cost is unknown."""
+    """Return the ledger row of a plan that ended after its first `sums` sums, at their cost alone; None if unknown."""
     settled_cost = plan_cost_until(facts, sums)
     return settled_cost and replace(release_of(facts, data_name), epsilon=settled_cost[0], spent=settled_cost[1])
 

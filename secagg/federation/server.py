@@ -25,7 +25,7 @@ from secagg.wire import encode, tag_of
 
 @dataclass(frozen=True)
 class Stage:
-    """One session of the plan at the server: its setup, its folder, and the object that runs it."""
+    """One session of the plan at the server: its round, its folder, and the object that runs it."""
 
     setup: RoundSetup
     folder: Path
@@ -56,7 +56,7 @@ class FederationServer:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Sessions begun so far, each with setup and folder, in the order of their rounds."""
+        """Sessions begun so far, each with its round and folder, in the order of the rounds."""
         return tuple(self._stages.values())
 
     @property

@@ -87,7 +87,7 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
 
 
 def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """Return a diffusion network's condition (n, 2, e), for each record its domain's vector, then its class's."""
+    """Return a diffusion network's condition (n, 2, e): the vector of each record's domain, then that of its class."""
     import torch
 
     return torch.stack([of_domain, of_class], dim=1)

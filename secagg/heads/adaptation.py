@@ -35,8 +35,9 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Settings of local adaptation: `loss`, `weight` ≥ 0 of the loss's second term, records per class `shots` (0: all).
+    """Settings of local adaptation: the `loss`, how close to stay to the received head, and records used per class.
 
+    `weight` ≥ 0 is the λ or β of the loss's second term; `shots` are records per class, 0: all.
     "align": cross-entropy + λ·mean over a batch's records and the d dimensions of (f(x) − μ_y)², with f(x) and the
     global class mean μ_y on the unit sphere. This is FedPAC's MSE: λ here is λ/d before Eq. 12's ‖f(x) − μ_y‖²; and
     records count alike, where Eq. 12, its 1/N_y put right, has classes count alike. SGD as the paper has it.
@@ -93,7 +94,7 @@ def adapt(
 
 
 def local_start(head: LinearHead, rows: NDArray[np.float64]) -> LinearHead:
-    """Return the head to adapt to records (n, d), with an adapter: its own or, if it has none, a new residual one.
+    """Return the head from which adaptation to records (n, d) starts, with its own or else a new residual adapter.
 
     One with an adapter is that itself. A linear layer, which takes features of any length, gets a residual adapter
     that changes nearly nothing but puts out length 1, and its weights are multiplied by the records' mean length: it

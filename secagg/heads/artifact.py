@@ -59,7 +59,7 @@ class Artifact(Protocol):
 
     @property
     def tensors(self) -> Mapping[str, NDArray[Any]]:
-        """The tensors by name, as files hold them."""
+        """The artifact's arrays (tensors) by name, as its file stores them."""
 
     @property
     def texts(self) -> Mapping[str, str]:
@@ -84,7 +84,7 @@ class Artifact(Protocol):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> Artifact:
-        """Return the artifact with `classes` classes: its own get the indices `rows`, new ones are never predicted."""
+        """Return a copy with `classes` classes: class i gets the index rows[i], and new ones are never predicted."""
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the class (n,) with the largest score for features (n, d). Raises BadInput for another d."""

@@ -76,7 +76,7 @@ class Loss(Protocol):
     """An interface of scalar losses with gradients, such as torch's scalars."""
 
     def backward(self) -> object:
-        """Add the loss's gradients to those of the parameters."""
+        """Add the loss's gradients to the parameters' gradients."""
 
 
 def descend(optimiser: Optimiser, batches: Iterable[Batch], losses: Callable[[Batch], Iterable[Loss]]) -> None:
@@ -260,7 +260,7 @@ def adapted_head(
     classes: int,
     epochs: int = 200,
 ) -> LinearHead:
-    """Return a head with an adapter trained on prototypes (k, d) of `labels` (k,), each of `counts` (k,) records.
+    """Return a head with an adapter trained on prototypes (k, d) with `labels` (k,), each of `counts` (k,) records.
 
     Scores are 100 times the cosine of x + adapter(x) with the classes' means; the adapter, d-128-d without biases, is
     trained as the paper's code does it: AdamW with rate 10⁻³, 10 epochs of warm-up, a cosine to `epochs`, gradients

@@ -98,7 +98,7 @@ def _before(tensors: dict[str, NDArray[Any]]) -> Recentring | HeadAdapter | None
 
 
 def to_linear(head: LinearHead) -> torch.nn.Linear:
-    """Return the head's linear layer as a `torch.nn.Linear` of the same float32 weights, without any map before it."""
+    """Return the head's linear layer, without any map before it, as a `torch.nn.Linear` of equal float32 weights."""
     import torch
 
     classes, dimension = head.weight.shape

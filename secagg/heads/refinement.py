@@ -65,7 +65,7 @@ NOISY_PACE = _Pace(20.0, momentum=0.5)
 
 @dataclass(frozen=True, eq=False)
 class Refinement:
-    """Set-up of refinement rounds: `whitening` maps records (n, d) to (n, D = d + 1); `start` (C, D) are first weights.
+    """The start of refinement rounds: `whitening`, from records (n, d) to (n, D = d + 1), and first weights (C, D).
 
     `scale` is the mapped records' second moment in each direction that they fill, in records: n/d_eff.
     """
@@ -76,7 +76,7 @@ class Refinement:
 
 
 def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: ReleaseNoise) -> Refinement:
-    """Return the set-up of refinement rounds from a noisy first sum: the whitening, and weights of zero.
+    """Return the start of refinement rounds from a noisy first sum: the whitening of records, and weights of zero.
 
     With m the shrunk mean (`DiscriminantRelease.shrunk_mean`), ξ, V the denoised spectrum of B − n m mᵀ and ρ = 0.3σ√d:
     M = V diag(n/(ξ + ρ))^0.45 Vᵀ, x/R_x = (√(d/D) (q/R − m)M/‖(q/R − m)M‖, 1/√D). What lies below the ridge stays as
@@ -93,7 +93,7 @@ def begin(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid, noise: Release
 
 
 def begin_exact(aggregate: Mapping[str, NDArray[np.int64]], grid: Grid) -> Refinement:
-    """Return the set-up of refinement rounds from a first sum without noise: the whitening, and the starting weights.
+    """Return the start of refinement rounds from a first sum without noise: the whitening, and first weights.
 
     M = V diag((ξ + ρ)/n)^(−1/2) Vᵀ/√d maps q/R − m to vectors of mean square length ≤ 1. The start are the scores
     w·q/R + b of the one-shot head (`gaussian_classifier`), which of mapped records are those of
@@ -159,7 +159,10 @@ def integer_weights(weights: Matrix) -> NDArray[np.int64]:
 
 
 def refined_head(weights: Matrix, refinement: Refinement, grid: Grid) -> LinearHead:
-    """Return a head for records of L2 norm 1, which recentres and whitens them as the rounds did quantised records."""
+    """Return the head that refinement rounds gave, for records of L2 norm 1, which it recentres and whitens itself.
+
+    It does with them as the rounds did with quantised records.
+    """
     whitening = refinement.whitening
     unit = grid.unit(len(whitening.centre))
     largest = float(np.abs(whitening.matrix).max(initial=1))

@@ -278,7 +278,7 @@ class Ledger:
 
 
 def head_after(head: bytes, number: int, release: Release) -> bytes:
-    """Return the hash chain's head after row `number` (from 1) with this release; `head` is the one before that row."""
+    """Return the hash chain's head after row `number` (from 1) with this release; `head` is the one before the row."""
     texts = (release.data_name, release.unit, release.adjacency, repr(release.epsilon), repr(release.delta))
     row = [release.session, release.plan, *(text.encode() for text in texts)]
     for unit, adjacency, kind, content in map(_columns, release.spent):

@@ -53,7 +53,7 @@ LARGEST_GAP = 2.0**-40
 
 @dataclass(frozen=True)
 class Spent:
-    """A plan's privacy cost for a unit and adjacency.
+    """A plan's privacy cost, for one privacy unit (record or client) and one adjacency (add-remove or replace-one).
 
     Raises BadInput for a cost of training (DP-SGD) unless they are record and add-remove.
     """
@@ -98,7 +98,7 @@ class Release:
             raise BadInput(f"a release of epsilon {self.epsilon} has costs for {pairs}", remedy=remedy)
 
     def cost(self, unit: Unit, adjacency: Neighbours) -> Cost | None:
-        """Return the privacy cost for this unit and adjacency; None if it is infinite."""
+        """Return the cost for this privacy unit (record or client) and adjacency; None if it is infinite."""
         found = [each.cost for each in self.spent if (each.unit, each.adjacency) == (unit, adjacency)]
         return found[0] if found else None
 
@@ -128,14 +128,17 @@ def counted_rows(releases: Sequence[Release]) -> list[Release]:
 
 
 def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
-    """Return the row that lowered the charge `whole` of a plan; None where none did."""
+    """Return the row that lowered the charge `whole` of a plan; None if no row did."""
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
 def total_cost(
     releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
 ) -> GaussianCost | RdpCurve | None:
-    """Return the composed cost of releases: Gaussian if `gaussian` and all costs are, else Rényi; None if infinite."""
+    """Compose the costs of releases into one: Gaussian if all are, else a Rényi curve; None if one is infinite.
+
+    `gaussian` False: always a Rényi curve.
+    """
     costs = [release.cost(unit, adjacency) for release in releases]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
@@ -223,7 +226,7 @@ class Account:
 
 
 def account_of(releases: Sequence[Release], release: Release | None, data_name: str, budget: Budget) -> Account:
-    """Return the state of a data set's budget: ε spent so far, of a plan (`release`), of both together, and left.
+    """Return the state of a data set's budget: ε spent so far, ε of a plan (`release`), their joint ε, and ε left.
 
     Where plans differ in unit or adjacency, it is for the pair with the largest ε. Raises BadInput for a δ out of
     range.

@@ -90,7 +90,10 @@ class EncoderAdapter:
     def changes(
         self, encoder: Encoder, parameters: Mapping[str, Tensor], weights: Mapping[str, float]
     ) -> dict[str, Change]:
-        """Return, for each module, a function that adds the adapters (times `weights`, by prefix) to its output."""
+        """Return, for each module of the encoder, the function that adds the adapters' weighted outputs to its own.
+
+        `weights` are by the prefix of an adapter's tensor names.
+        """
         return {
             place.name: partial(self._changed, parameters, number, weights)
             for number, place in enumerate(encoder.places(self.kind))
@@ -122,7 +125,7 @@ HEAD, HEAD_BIAS = "head.weight", "head.bias"
 
 @dataclass(frozen=True)
 class Adapted(BuiltIn):
-    """Base of adapter networks: `dimension` is the encoder's pooled width, `classes` the most classes of a head."""
+    """Base of adapter networks: `dimension` is the encoder's pooled width, `classes` the largest number of classes."""
 
     scale = 1.0  # encoders take prepared records
     form: ClassVar[str]
@@ -137,7 +140,7 @@ class Adapted(BuiltIn):
 
     @property
     def prefixes(self) -> Mapping[str, float]:
-        """Weights of adapter outputs in predictions, by prefix of tensor names; by default the shared adapter alone."""
+        """Each adapter's weight in predictions, by its tensor names' prefix; by default the shared adapter alone."""
         return {SHARED: 1.0}
 
     @property
@@ -225,7 +228,7 @@ class OverEncoder(BuiltIn):
         return self.by(parameters, x, self.adapted.prefixes)
 
     def by(self, parameters: Mapping[str, Tensor], x: Tensor, weights: Mapping[str, float]) -> Tensor:
-        """Return scores (n, C) of the head on the encoder, whose adapters are weighted by `weights` (by prefix)."""
+        """Return the head's scores (n, C), each adapter's output being multiplied by its weight (by prefix)."""
         from torch.nn import functional
 
         with self.encoder.changed(self.adapted.adapter.changes(self.encoder, parameters, weights)):

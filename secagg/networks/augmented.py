@@ -135,7 +135,7 @@ class Distance(StrEnum):
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of losses: `alpha` for the generator's distance, `beta` for RTNet's; `strength` scales the residuals."""
+    """Weights of FRAug's losses (`alpha`: generator's distance, `beta`: RTNet's), and the residuals' `strength`."""
 
     alpha: float
     beta: float
@@ -194,7 +194,7 @@ class Augmented:
     def classifier_loss(
         self, parameters: Tensors, u: Tensor, labels: Tensor, z: Tensor, cells: Cells | None, weights: Weights
     ) -> Tensor:
-        """Return the loss on real embeddings `u`, plus that of the last layer alone on synthetic ones (Eqs. 1 to 3)."""
+        """Return the loss on real embeddings `u`, plus the last layer's loss on synthetic embeddings (Eqs. 1 to 3)."""
         import torch
         from torch.nn import functional
 

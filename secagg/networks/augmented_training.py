@@ -30,7 +30,7 @@ Count = Annotated[int, Range(1, math.inf)]
 
 @dataclass(frozen=True)
 class AugmentedSettings:
-    """Settings: `steps` ≥ 1 on `batch` ≥ 1 records; learning rates of classifier (`rate`), generator and RTNet.
+    """Settings of FRAug's training: `steps` ≥ 1, `batch` ≥ 1, learning rates of classifier (`rate`), generator, RTNet.
 
     Momentum and FedProx's `proximal` are those of `TrainingSettings`. `synthetic` rows stand for all known classes
     together, their prototypes moving by `ema` toward each batch's means.

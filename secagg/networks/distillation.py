@@ -41,9 +41,9 @@ RAMPS = ("training", "round", "off")
 
 @dataclass(frozen=True)
 class DistillingSettings(TrainingSettings):
-    """AdamW settings: `rate` warms up over a tenth of a round's steps, then falls linearly to 0; `momentum` is unused.
+    """AdamW settings: `rate` warms up over a tenth of a round's steps, then falls linearly to 0.
 
-    `ramp`: over what α grows ("off": it is 1).
+    `momentum` is unused. `ramp`: over what α grows ("off": it is 1).
     """
 
     temperature: Positive = 3.0
@@ -62,14 +62,14 @@ class DistillingSettings(TrainingSettings):
         return math.exp(-5 * (1 - share))
 
     def rate_at(self, step: int, steps: int) -> float:
-        """Return the factor of the learning rate at step `step` of the round's `steps`."""
+        """Return the factor by which the learning rate is multiplied at step `step` (from 0) of the round's `steps`."""
         warm = max(1, math.ceil(WARM_UP * steps))
         return min((step + 1) / warm, (steps - step) / max(1, steps - warm), 1.0)
 
 
 @dataclass(frozen=True)
 class Distilling(OverEncoder):
-    """A network whose loss sums a student's and a teacher's, each with `pull` = α·T² times their KL divergence.
+    """A network whose loss adds a student's and a teacher's: cross-entropy plus `pull` (α·T²) times a KL divergence.
 
     The loss is for gradients of records.
 

@@ -145,7 +145,7 @@ def _as_they_are(layer: str, maps: Tensor) -> Tensor:
 
 
 class Embedding(BuiltIn):
-    """A network whose last layer, `output`, scores the embeddings that the layers before it make of records."""
+    """A network whose last layer, `output`, scores the embeddings that the earlier layers make of records."""
 
     @property
     @abstractmethod
@@ -286,7 +286,7 @@ def uniform_start(
 
 
 def tensors_of(program: Shaped, flat: NDArray[np.float64]) -> dict[str, NDArray[np.float32]]:
-    """Return the parameters by name from an array (size,) rounded to float32; infinite where they leave its range."""
+    """Return the parameters by name from an array (size,) rounded to float32; infinite where too large for float32."""
     with np.errstate(over="ignore"):
         rounded = flat.astype(np.float32)
     ends = np.cumsum([math.prod(shape) for shape in program.shapes.values()])

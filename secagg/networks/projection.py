@@ -117,5 +117,5 @@ def project(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
 
 
 def similarities(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Return the inner products z·c_j (n, C) with class prototypes c_j; a class without one gets the lowest score."""
+    """Return the inner products z·c_j (n, C) with class prototypes c_j; a class without prototype scores lowest."""
     return (z @ prototypes.T).masked_fill((prototypes == 0).all(dim=1), float(ABSENT_BIAS))

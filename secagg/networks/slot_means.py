@@ -94,7 +94,10 @@ class SlotMeans(Artifact):
         return isinstance(other, SlotMeans) and self.texts == other.texts and super().is_close_to(other)
 
     def scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return scores (n, C): 2⟨f, m⟩ − ‖m‖² of a class's nearest mean m; `ABSENT_BIAS` for none. Raises BadInput."""
+        """Return scores (n, C): 2⟨f, m⟩ − ‖m‖² of each class's nearest mean m; `ABSENT_BIAS` for a class without means.
+
+        Raises BadInput for features of another length.
+        """
         if features.ndim != 2 or features.shape[1] != self.means.shape[1]:
             raise BadInput(f"the means have {self.means.shape[1]} features, got records {features.shape[1:]}")
         means: NDArray[np.float64] = self.means.astype(np.float64)
@@ -105,7 +108,7 @@ class SlotMeans(Artifact):
         return found
 
     def among(self, rows: NDArray[np.int64], classes: int) -> SlotMeans:
-        """Return the artifact with `classes` classes: its own get the indices `rows`, others no mean, zero concepts."""
+        """Return a copy with `classes` classes: class i gets the index rows[i]; new ones no mean, and zero concepts."""
         cells = np.column_stack([rows[self.cells[:, 0]], self.cells[:, 1:]])
         concepts = self.concepts
         if concepts is not None:

@@ -40,7 +40,7 @@ def public(value: T) -> Untainted[T]:
 
 
 def require_untainted(value: Untainted[T]) -> T:
-    """Return the value of an `Untainted`. Raises TypeError for anything else, whatever it holds."""
+    """Return the value that an `Untainted` holds. Raises TypeError for a value that is not marked as untainted."""
     if not isinstance(value, Untainted):
         raise TypeError(f"{type(value).__name__} may hold what records decided: give what the rule of taint lets pass")
     return value.value

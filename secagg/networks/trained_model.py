@@ -92,7 +92,7 @@ PEFT = "base_model.model."
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(Artifact):
-    """A network with trained `parameters` by name: finite float32 of its shapes. Raises BadInput for others."""
+    """A network with trained `parameters` by name, finite float32. Raises BadInput for others, or for other shapes."""
 
     program: Program
     parameters: Mapping[str, NDArray[np.float32]]
@@ -163,7 +163,7 @@ class TrainedModel(Artifact):
         )
 
     def among(self, rows: NDArray[np.int64], classes: int) -> TrainedModel:
-        """Return the model with `classes` classes: its own get the indices `rows`, new ones zeros and `ABSENT_BIAS`."""
+        """Return a copy with `classes` classes: class i gets the index rows[i]; new ones zeros and `ABSENT_BIAS`."""
         program = program_named(self.program.name, self.program.dimension, classes)
         parameters = dict(self.parameters)
         for name, shape in program.shapes.items():

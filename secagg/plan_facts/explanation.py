@@ -208,7 +208,7 @@ def _doubts_of_gate(facts: PlanFacts) -> list[str]:
 
 
 def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
-    """Return a warning for each block of model updates whose noise has a larger L2 norm than any possible sum."""
+    """Return a warning for each named array of model updates whose noise has a larger L2 norm than any possible sum."""
     return [
         f"the noise on {name} is {ratio:.2g} times as long as the longest sum of it that {facts.cohort_size} "
         "clients can send: training follows the noise; take more clients, a larger epsilon, fewer rounds or a smaller "
@@ -219,7 +219,7 @@ def doubts_of_updates(facts: PlanFacts, kind: SumFacts) -> list[str]:
 
 
 def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
-    """Return, for each block of model updates, the L2 norm of its noise divided by that of the longest possible sum.
+    """Return, for each named array of model updates, its noise's L2 norm divided by that of the longest possible sum.
 
     √entries·σ of the opened sum of all clients, over as many lengths as there are clients, all in one direction. Empty
     for sums without noise, and for those whose bound is about records, whose number no plan knows.
@@ -236,7 +236,7 @@ def noise_to_signal(facts: PlanFacts, kind: SumFacts) -> dict[str, float]:
 
 
 def noise_in_records(facts: PlanFacts) -> dict[str, float]:
-    """Return how many records (or gradients) of one direction sum to the noise's L2 norm; {} without noisy training.
+    """Return how many records (or gradients) in one direction sum to the noise's length; {} without noisy training.
 
     Of "training": √size·σ of a step in lengths of the longest gradient; of a class's sum in the first round: √width·σ
     of the opened sum of all clients in lengths of the longest record. A plan does not know how many records there are.

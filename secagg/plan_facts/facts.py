@@ -29,7 +29,7 @@ FINE_LEVELS = 1 << 16
 
 @dataclass(frozen=True)
 class SumFacts:
-    """Facts of one kind of sum in a plan: its blocks, its noise or None, its vector's layout, and its ring (modulus).
+    """Facts of one kind of sum in a plan: its blocks (named arrays), noise or None, vector's layout, ring (modulus).
 
     `context` is that of such a sum in the plan's first session, among as many clients as may be in one. `upload_bytes`
     are the bytes that each client uploads for it, beside its messages.
@@ -132,7 +132,7 @@ class PlanFacts:
         return sum(self.draws(kind.times) for kind in self.sums if kind.is_about_records)
 
     def kind_of(self, number: int) -> int:
-        """Return the index in `kinds` of the sum of round `number`.
+        """Return the kind of sum that round `number` makes, as an index in `kinds`.
 
         Number 0 (the cohort draw) counts as round 1, numbers past the end as the last round.
         """
@@ -146,7 +146,7 @@ class PlanFacts:
 
     @property
     def opens_alone(self) -> bool:
-        """Whether the broadcast that begins a round is all that its clients need, without those of earlier rounds."""
+        """Whether a round's clients need only the broadcast that begins the round, and none of earlier rounds."""
         return self.first_round.is_self_contained
 
     @property
@@ -160,7 +160,7 @@ class PlanFacts:
 
     @property
     def fewest(self) -> int:
-        """The smallest number of clients, in all groups together, whose sum can be opened."""
+        """The smallest number of clients, summed over all groups, with which a sum can be opened."""
         return self.protection.fewest(self.kinds[0].context)
 
     @property
@@ -184,7 +184,7 @@ class PlanFacts:
 
     @property
     def sum_claim(self) -> PrivacyClaim | None:
-        """The (ε, δ) guarantee of the noise in the sums; None without noise, or if members' training adds all of it."""
+        """The (ε, δ) guarantee of the noise in the sums; None without noise, or if training noise is all there is."""
         return self.claim if isinstance(self.claim, PrivacyClaim) else None
 
     @property
@@ -299,10 +299,11 @@ def require_room(plan: Plan, clients: int) -> None:
 
 
 def require_hidden_parts(plan: Plan, method: Method) -> None:
-    """Raise BadInput if a plan hides vectors but opens exact sums by domain or slot of a class, without a class gate.
+    """Raise BadInput if a plan hides vectors, yet opens exact sums of parts of a class, without a class gate.
 
-    Behind a class gate each part has two honest clients, whoever vanishes, if the census is true: nothing proves its
-    entries, so that it rests on every client and on the protection's `sum_trust`, if any.
+    The parts of a class are its domains and slots. Behind a class gate each part has two honest clients, whoever
+    vanishes, if the census is true: nothing proves its entries, so that it rests on every client and on the
+    protection's `sum_trust`, if any.
     """
     hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
     if method.traits.needs_gate and not hidden and method.traits.class_threshold < group_least(plan):
@@ -337,7 +338,7 @@ def require_groups(plan: Plan, sums: Sequence[SumSpec], roster: Roster) -> None:
 
 
 def group_least(plan: Plan) -> int:
-    """Return the smallest group size that leaves two honest members in its sum, for any colluders and dropouts."""
+    """Return the least group size that leaves two honest members in a sum, if all colluders and dropouts are in it."""
     return plan.colluders + plan.dropouts + 2
 
 
@@ -347,7 +348,10 @@ def group_sizes(roster: Roster, groups: int) -> tuple[int, ...]:
 
 
 def context_of(plan: Plan, roster: Roster, clients: Iterable[int]) -> SessionContext:
-    """Build the context of a sum of these clients, without ring and length. Raises BadInput if a helper is missing."""
+    """Collect the keys, names and thresholds of a sum of these clients, without ring and length (`SessionContext`).
+
+    Raises BadInput if a helper is missing.
+    """
     protection = protection_named(plan.protection)
     helpers = roster.with_role(protection.helper_role)
     return protection.context(

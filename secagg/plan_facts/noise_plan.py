@@ -83,7 +83,7 @@ class NoiseParties:
 
 
 def charged(plan: Plan, sums: Sequence[SumSpec], clients: int) -> tuple[SumSpec, ...]:
-    """Return a plan's kinds of sums, each with `times` as the largest number of such sums that can include one client.
+    """Return a plan's kinds of sums, with `times` changed to the most sums of the kind that can include one client.
 
     In a plan with cohorts of k it is in at most ⌈R·k/n⌉ of R rounds (`protection.draw.schedule`), and these compose
     adaptively, as all rounds of a plan without cohorts do: each is a mechanism of its noise and sensitivity, applied to
@@ -107,7 +107,7 @@ def _charged(kind: SumSpec, times: int) -> SumSpec:
 def noises_for(
     sums: Sequence[SumSpec], moved: Sequence[Sensitivity], noisers: NoiseParties, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """Calibrate the least noise per block that guarantees (ε, δ); `moved` has the sensitivity of each kind of sum.
+    """Calibrate the least noise per named array that guarantees (ε, δ), given each kind of sum's sensitivity (`moved`).
 
     With members' training the sums get its share of μ², and the steps' noise, which comes first, is found last. Raises
     BadInput, with a remedy, when none will do.
@@ -175,7 +175,7 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
 
 
 def layout_of(kind: SumSpec, calibration: NoiseCalibration | None) -> Layout:
-    """Return the vector layout of one kind of sum: its blocks, each with the factor that scales it for its noise."""
+    """Return the vector layout of a kind of sum: its blocks (named arrays), each with its scale factor for noise."""
     if calibration is None:
         return Layout(kind.blocks)
     pairs = zip(kind.blocks, calibration.blocks, strict=True)
@@ -201,7 +201,7 @@ def training_claim(plan: Plan, sums: Sequence[SumSpec]) -> TrainingClaim:
 
 
 def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
-    """Return the privacy cost of members' noisy training alone, where the sums have noise too; None without training.
+    """Return the privacy cost of members' noisy training, in a plan whose sums have noise too; None without training.
 
     Raises BadInput where the plan lacks the training's noise or has some without training, and for other neighbours.
     """
@@ -218,9 +218,10 @@ def training_beside(plan: Plan, sums: Sequence[SumSpec]) -> TrainingCost | None:
 def training_noise(
     sums: Sequence[SumSpec], unit: Unit, adjacency: Adjacency, epsilon: float, delta: float
 ) -> tuple[PlannedNoise, ...]:
-    """Calibrate the least noise of members' training steps and other measurements that together keep (ε, δ).
+    """Calibrate the least noise of members' training steps, and of arrays outside training, that together keep (ε, δ).
 
-    The measurements get the share `training.share` of μ², divided as the sums divide it. Raises like `training_claim`.
+    These arrays are the training's further measurements. The measurements get the share `training.share` of μ², divided
+    as the sums divide it. Raises like `training_claim`.
     """
     training = _all_that_leaves(sums)
     _refuse_others(unit, adjacency)

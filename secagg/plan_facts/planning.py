@@ -31,7 +31,10 @@ from secagg.wire import Choice
 
 @dataclass(frozen=True)
 class PublicData:
-    """Public facts about all members' data; `bound` limits the L2 norm of one input, None if unknown."""
+    """The public description of all members' data: kind, input shape, classes, schema, L2 `bound` of an input.
+
+    `bound` None: unknown; `schema` None: no table.
+    """
 
     kind: str
     input_shape: tuple[int, ...]
@@ -41,12 +44,12 @@ class PublicData:
 
     @classmethod
     def of_schema(cls, schema: Schema) -> PublicData:
-        """Return the public facts of tables of this schema."""
+        """Return the public description of tables of this schema."""
         return cls("table", (schema.dimension,), schema.classes, schema, schema.bound)
 
     @classmethod
     def of_shape(cls, shape: tuple[int, ...], classes: tuple[str, ...]) -> PublicData:
-        """Return the public facts of images (2 or 3 dimensions, values in [0, 1]) or of features (1 dimension)."""
+        """Return the public description of images (2 or 3 dimensions, values in [0, 1]) or features (1 dimension)."""
         if len(shape) == 1:
             return cls("features", shape, classes, None, None)
         return cls("images", shape, classes, None, math.sqrt(math.prod(shape)))
@@ -68,7 +71,7 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class Rules(Choice):
-    """The rule for a run's default normalisation and refinement: by its own ε, or as under noise for every ε."""
+    """The rule for a run's default normalisation and refinement: by its own ε, or always as for a finite ε."""
 
     BY_EPSILON = "by-epsilon"
     UNDER_NOISE = "under-noise"
@@ -408,7 +411,7 @@ def _settled(plan: Plan, epsilon: float, clients: int) -> Plan:
 
 
 def fixed_by(plan: Plan, epsilon: float, clients: int) -> Fixed:
-    """Collect the values, fixed before any record is read, from which a method derives its open parameters."""
+    """Collect values, fixed before any record is read, from which a method derives the parameters left open."""
     stays = plan.result is ResultAccess.MEMBERS and not protection_named(plan.protection).speaks_once
     tolerated = clients, plan.colluders, plan.dropouts
     return Fixed(plan.dimension, len(plan.classes), plan.unit, epsilon, stays, *tolerated)

@@ -1,4 +1,4 @@
-"""The interface to `secagg.data` and `secagg.features`, which turn records into integers; both load on first use.
+"""The interface to `secagg.data` and `secagg.features`, packages that turn records into integers, loaded on first use.
 
 Before it a plan, after it integers on the plan's grid, labels and domains. Whatever stands behind it is loaded by name
 when it is first asked for, so that who reads the core, or follows its imports, ends here.
@@ -49,7 +49,7 @@ class LocalRecords(Examples):
 
     @classmethod
     def pooled(cls, parts: Sequence[LocalRecords]) -> LocalRecords:
-        """Join the records of all members into one data set, which only an experiment can."""
+        """Join the records of all members into one data set, for experiments, which alone have them all."""
         inputs = [each.inputs for each in parts if each.inputs is not None]
         return cls(
             np.concatenate([each.records for each in parts]),

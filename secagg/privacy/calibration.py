@@ -37,7 +37,7 @@ SHARE_RULES: Mapping[str, Mapping[str, float]] = {
 
 
 class Mechanism(StrEnum):
-    """The ways to add noise: each trusted party adds all of it, or each client adds a share."""
+    """The ways to add noise: all of it by a trusted party, or a share of it by each client."""
 
     GAUSSIAN = "gaussian"
     """Each trusted party adds all the noise, a rounded Gaussian from an exact sampler: Balle & Wang holds exactly."""
@@ -90,7 +90,7 @@ class BlockNoise:
 
 @dataclass(frozen=True)
 class OpenedNoise:
-    """The total noise on a block of an opened sum: σ in units of its integers, and the block's multiplier.
+    """The total noise on a block of an opened sum: its σ in the sum's integer units, and the block's multiplier.
 
     `triangle`: the block is the upper triangle of a symmetric matrix, whose entries off the diagonal have σ/√2.
     """
@@ -190,8 +190,9 @@ def calibrate_mu(
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
 ) -> NoiseCalibration:
-    """Return noise that makes one release μ-Gaussian DP, but for the gap of discrete noise (`gap_of`); σ is rounded up.
+    """Return the noise, σ rounded up, with which one release is μ-Gaussian DP.
 
+    With discrete noise shares it is so up to a gap, bounded by `gap_of`.
     `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
     figures, when the σ that one party adds is below 3 grid units or beyond the sampler.
     """
@@ -210,7 +211,7 @@ def calibrate_mu(
 
 
 def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> dict[str, float]:
-    """Return each block's share of μ², summing to 1. Raises BadInput for unknown rules or names, and shares ≤ 0."""
+    """Return blocks' shares of the budget μ², which sum to 1. Raises BadInput for unknown rules, names, shares ≤ 0."""
     names = [block.name for block in sensitivity.blocks]
     if shares == "equal":
         return {name: 1 / len(names) for name in names}
@@ -313,7 +314,7 @@ class Releases:
         return self.parts[0][0]
 
     def until(self, sums: int) -> Releases:
-        """Return the releases of the first `sums` sums. Raises BadInput for fewer than 1 or more than there are."""
+        """Return the releases of the first `sums` sums alone. Raises BadInput for fewer than 1 or more than exist."""
         parts, left = [], sums
         for calibration, times in self.parts:
             if taken := min(times, left):
@@ -334,7 +335,10 @@ class Releases:
         return self.cost(honest).mu
 
     def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
-        """Return the privacy cost of sums and training; `honest` concerns the sums alone, as in `cost`."""
+        """Return the privacy cost of all sums and of the clients' training together.
+
+        `honest` concerns the sums alone, as in `cost`.
+        """
         return self.cost(honest) if self.training is None else self.training.with_releases(self.cost(honest))
 
     def epsilon(self, delta: float, *, honest: int | None = None) -> float:
@@ -342,8 +346,9 @@ class Releases:
         return self.whole(honest).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
-        """Return the same releases accounted for another unit or adjacency, as a ledger needs beside the plan's claim.
+        """Return the same releases with the privacy cost for another unit or adjacency than the plan claims.
 
+        A ledger needs that beside the plan's claim.
         Raises BadInput beside training, which is accounted for one kind alone.
         """
         if self.training is not None or any((each.unit, each.adjacency) != (unit, adjacency) for each in sensitivities):
@@ -388,8 +393,9 @@ def calibrate_releases(
     fewest: int,
     share: float = 1.0,
 ) -> Releases:
-    """Return the least noise with which all sums together keep (ε, δ), or spend a fraction `share` of that budget's μ².
+    """Return the least noise with which all sums together keep (ε, δ).
 
+    With `share` below 1, all sums together spend this fraction of that budget's μ².
     Part i's sums have μ_i² = share·μ²·budget_i/times_i each. Of the whole μ² `result.epsilon(delta) <= epsilon` holds
     as computed; of a share it says nothing, as what has the rest is calibrated next. Raises BadInput as `calibrate_mu`
     does, and unless the budgets sum to 1 and the share is above 0.

@@ -65,11 +65,11 @@ class PrivacyClaim:
         return self.releases.first.adjacency
 
     def after(self, sums: int, of: int) -> float:
-        """Return the ε, rounded up, that is spent once the first `sums` of all `of` sums are opened."""
+        """Return the ε, rounded up, of the first `sums` sums alone, out of the plan's `of` sums."""
         return self.releases.until(sums).epsilon(self.delta)
 
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
-        """Return ε, rounded up, if `dropped` noise shares never arrive and the adversary knows `colluding` others.
+        """Return ε, rounded up, if `dropped` noise shares never arrive and the adversary knows `colluding` more.
 
         math.inf when no honest share is left. With the gaussian mechanism one honest party keeps the whole promise.
         Raises BadInput for counts below 0 or above the number of parties.
@@ -82,7 +82,7 @@ class PrivacyClaim:
 
     @property
     def against_member(self) -> float:
-        """The ε, rounded up, against a client: beyond the shares assumed known, it also knows its own noise share."""
+        """The ε, rounded up, against a client that knows its own noise share besides the shares assumed known."""
         first = self.releases.first
         return self.what_if(colluding=first.parties - first.fewest + 1)
 
@@ -136,7 +136,7 @@ class TrainingClaim:
         _refuse_less(_epsilon(self.cost, self.delta), self.epsilon, self.delta)
 
     def after(self, sums: int, of: int) -> float:
-        """Return ε, rounded up, of the training that clients did before the first `sums` of all `of` sums."""
+        """Return ε, rounded up, of the clients' training for the first `sums` of the plan's `of` sums alone."""
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
 
     def sentence(self) -> str:
@@ -198,7 +198,7 @@ def refuse_small_delta(delta: float) -> None:
 
 
 def weak_delta(delta: float, units: int, name: str) -> str:
-    """Return a warning if δ is not below 1/`units`, for so many records or clients (`name`); else an empty text."""
+    """Return a warning if δ is not below 1/`units`, else an empty text; `name` names the units, as "records"."""
     if delta * units < 1:
         return ""
     return f"delta {delta:g} is not below 1 in {units} {name}: {OUTRIGHT}"

@@ -35,7 +35,7 @@ def promised(
     colluding: int = 0,
     sessions: int = 1,
 ) -> dict[str, Any]:
-    """Compute the ε, never too small, that an amount of noise gives, or the noise that an ε needs, as plain values.
+    """Compute the ε, never too small, that an amount of noise gives, or the noise that an ε needs.
 
     The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
     "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.

@@ -38,8 +38,9 @@ class RdpCurve:
         return RdpCurve(tuple((np.add(self.values, other.values) * UP).tolist()))
 
     def epsilon(self, delta: float, place: int | None = None) -> float:
-        """Return ε at δ, rounded up: the least over all orders, or that at order `ORDERS[place]`. Raises BadInput.
+        """Return ε at δ, rounded up: the least over all Rényi orders. Raises BadInput.
 
+        Given `place`, it is ε at the order `ORDERS[place]` instead.
         ρ(α) + ln((α − 1)/α) − (ln δ + ln α)/(α − 1) (Canonne, Kamath & Steinke 2020, Proposition 12; Asoodeh et al.
         2021).
         """

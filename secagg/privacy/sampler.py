@@ -56,7 +56,7 @@ SPARE_BITS = 32
 
 
 class ExactUniform:
-    """A uniform number U in [0, 1) with bits drawn as needed; so far it lies in [prefix, prefix + 1)/2^bits."""
+    """A uniform random number in [0, 1) whose bits are drawn as needed: so far in [prefix, prefix + 1)/2^bits."""
 
     def __init__(self, prefix: int, bits: int, source: RandomSource) -> None:
         self._prefix = prefix
@@ -181,8 +181,9 @@ class _Law:
 
 
 def discrete_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
-    """Draw independent discrete Gaussians N_Z(0, σ²), P(x) ∝ e^(−x²/(2σ²)), as int64: `count` for each (σ, count).
+    """Draw discrete Gaussians N_Z(0, σ²), independently, as int64: `count` of them for each segment (σ, count).
 
+    P(x) ∝ e^(−x²/(2σ²)).
     σ from 0.5 to 10¹² grid units; a float stands for exactly its value. Draws for equal σ are made together, in the
     order in which each σ first appears. Raises BadInput for σ out of range or a negative count.
     """
@@ -190,7 +191,7 @@ def discrete_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: 
 
 
 def rounded_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: RandomSource) -> Integers:
-    """Draw independent normals N(0, σ²), rounded to the nearest integer; all else as in `discrete_gaussian`.
+    """Draw independent normals N(0, σ²), rounded to the nearest integer, for segments as in `discrete_gaussian`.
 
     Added by one party to integers s this is ⌊s + N(0, σ²)⌉, post-processing of the Gaussian mechanism, so that its
     exact (ε, δ) holds (`secagg.privacy.gaussian`). Sums of several such draws are not covered by Rényi accounting of

@@ -85,7 +85,7 @@ class Sensitivity(Protocol):
 
 @dataclass(frozen=True)
 class BlockwiseSensitivity:
-    """The sensitivity from each block's own bound, whatever their joint behaviour; right for every method and unit.
+    """The sensitivity derived from each block's own bound alone, which is valid for every method and unit.
 
     Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
     """
@@ -121,7 +121,7 @@ class CensusSensitivity:
         return (BlockSensitivity("census", length, self.classes, scalable=True),)
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the weighted squared change: w if a record comes or goes, 2w if replaced, `classes`·w for a client."""
+        """Return the weighted squared change: w (a record added or removed), 2w (replaced), `classes`·w (a client)."""
         entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
         return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
 

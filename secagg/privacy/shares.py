@@ -92,8 +92,9 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """Privacy cost of releases with probabilities within e^±`gap` of a post-processed Gaussian release's.
+    """The privacy cost of releases whose probabilities are within e^±`gap` of those of a Gaussian release.
 
+    The Gaussian release may be post-processed.
     `squared_mu` is μ² of that Gaussian release.
     `gap` is T of the theorem, in nats; 0 for noise that one party adds in full (`Mechanism.GAUSSIAN`).
     """
@@ -134,8 +135,9 @@ class GaussianCost:
         return (epsilon_of(self.mu, inner) + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; it is 1 for ε < 2·`gap`, and for μ above `LARGEST_MU`.
+        """Return δ at ε ≥ 0, rounded up, at most 1.
 
+        It is 1 for ε < 2·`gap`, and for μ above `LARGEST_MU`.
         Raises BadInput for an ε out of range.
         """
         if epsilon >= 0 and (epsilon < 2 * self.gap or self.mu > LARGEST_MU):

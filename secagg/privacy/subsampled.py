@@ -85,7 +85,7 @@ TINY = 1e-300
 
 
 class SubsampledSteps(NamedTuple):
-    """`times` equal DP-SGD steps: sampling rate q in (0, 1]; a record moves the sum by μ > 0 in units of σ."""
+    """`times` equal DP-SGD steps: sampling rate q in (0, 1]; a record moves the sum by `mu` > 0 times the noise's σ."""
 
     rate: float
     mu: float
@@ -401,7 +401,7 @@ class SampledSteps:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """The privacy cost of a client's training, with all further Gaussian releases that read the same records.
+    """The privacy cost of a client's noisy training and of all Gaussian releases that read the same records.
 
     Those have μ² = `squared_mu`, 0 where there are none. `gap` is T of steps and releases, in nats.
     Raises BadInput.
@@ -426,7 +426,10 @@ class TrainingCost:
         return (found + 2 * self.gap) * (1 + 2.0**-50)
 
     def delta(self, epsilon: float) -> float:
-        """Return δ at ε ≥ 0, rounded up, at most 1; it is 1 for ε < 2·`gap`. Raises BadInput for an ε out of range."""
+        """Return δ at ε ≥ 0, rounded up, at most 1. Raises BadInput for an ε out of range.
+
+        It is 1 for ε < 2·`gap`.
+        """
         if 0 <= epsilon < 2 * self.gap:
             return 1.0
         inner = (epsilon - 2 * self.gap) * (1 - 2.0**-50)
@@ -441,22 +444,29 @@ class TrainingCost:
         return TrainingCost(self.steps, (self.squared_mu + releases.squared_mu) * UP, gap)
 
     def after(self, sums: int, of: int) -> TrainingCost:
-        """Return an upper bound on the cost of the training before the first `sums` of `of` sums, 1 ≤ sums ≤ of.
+        """Return an upper bound on the cost of the training for the first `sums` of the plan's `of` sums.
 
+        1 ≤ `sums` ≤ `of`.
         That holds if as much is trained before each, and if nothing is before the first. Further releases are left out.
         """
         steps = replace(self.steps, steps=max(1, self.steps.steps * sums // of))
         return TrainingCost(steps, gap=self.gap * sums / of * UP)
 
     def curve(self) -> RdpCurve:
-        """Return the Rényi curve of training, releases and gap, rounded up, for ledgers (as `GaussianCost.curve`)."""
+        """Return the Rényi DP curve of the whole cost, rounded up, for ledgers.
+
+        It covers training, releases and `gap` (compare `GaussianCost.curve`).
+        """
         widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
         total = self.steps.curve() + widened
         return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
 
     @property
     def mu(self) -> float:
-        """Upper bound on the Gaussian-DP μ of training and releases, besides `gap`, as if batches held all records."""
+        """Upper bound on the Gaussian-DP μ of training and releases, as if each batch held all records.
+
+        `gap` is not in it.
+        """
         return self._unsampled().mu
 
     def _parts(self) -> tuple[SubsampledSteps, ...]:

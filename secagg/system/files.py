@@ -41,7 +41,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a private file atomically: after a crash it has the new content, or is as it was before."""
+    """Write a private file atomically: after a crash the file has either the new content or the old."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)  # what a crash has left, whoever may read it
     with os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:

@@ -32,7 +32,7 @@ def begin_with_one_thread() -> None:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Limit processes that start in this context to one computing thread, whatever this one uses."""
+    """Limit processes that start in this context to one computing thread, however many this process uses."""
     before = {name: os.environ[name] for name in VARIABLES if name in os.environ}
     os.environ.update(dict.fromkeys(VARIABLES, "1"))
     try:

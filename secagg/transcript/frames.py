@@ -38,7 +38,7 @@ class Record:
 
 
 def chain(head: bytes, kind: str, content: bytes) -> bytes:
-    """Return the new hash-chain head once a record of this `kind` and `content` follows the old `head`.
+    """Return the head of the hash chain after a record of this `kind` and `content`, given the `head` before it.
 
     Whoever receives a frame that states its sender's head can compute the sender's next head with it.
     """

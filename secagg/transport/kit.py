@@ -80,7 +80,7 @@ class _Kit:
 
 @dataclass(frozen=True)
 class OpenedKit:
-    """The parts of a checked kit, the file that an authority hands to a member."""
+    """The content of a checked start kit: a member's certificates and addresses, the register, roster and plan."""
 
     kit: _Kit
     register: Register
@@ -201,7 +201,7 @@ PLAN_FILE, LIMITS_FILE = "plan.json", "limits.toml"
 
 @dataclass(frozen=True)
 class Joined:
-    """Result of joining by a kit: paths of plan and policy limits, if the kit holds them, and changes of members."""
+    """Result of joining by a kit: paths of plan and limits (None if not in it), and changes of the member list."""
 
     plan: Path | None
     limits: Path | None

@@ -199,7 +199,7 @@ class Register:
         return tuple(self._removed.values())
 
     def request_of(self, name: str) -> Request | None:
-        """Return the request with a member's present keys; None for a name that is not a member's."""
+        """Return the certificate request with a member's present keys; None for a name that is not a member's."""
         return self._current.get(name)
 
     def roster(self) -> Roster:
@@ -207,7 +207,7 @@ class Register:
         return Roster.of(self.consortium, self.members)
 
     def enter(self, request: Request) -> bool:
-        """Add a new member, or a member's new keys; return False if this request is the member's present one."""
+        """Add a request, for a new member or a member's new keys; return False if it is the member's present one."""
         member = request.member
         if removal := self._removed.get(member.name):
             raise BadInput(
@@ -299,7 +299,10 @@ class Register:
 
 
 def parse_register(text: str) -> Register:
-    """Parse a register and check every entry. Raises ValueError for another format, BadInput for a bad entry."""
+    """Parse a register, a consortium's list of members, and check every entry.
+
+    Raises ValueError for another format, BadInput for a bad entry.
+    """
     content = parse_json(text, object_pairs_hook=each_field_once)
     require_fields(content, REGISTER_FORMAT, REGISTER_VERSION, ("consortium", "entries"))
     consortium, entries = content["consortium"], content["entries"]
@@ -311,14 +314,14 @@ def parse_register(text: str) -> Register:
 
 
 def read_register(path: Path) -> Register:
-    """Read a register. Raises BadInput naming the file."""
+    """Read a register, a consortium's list of members, from its file. Raises BadInput naming the file."""
     again = "copy it again from the authority's issued/"
     with naming(path, "register", "register", missing=again, damaged=again):
         return parse_register(read_document(path))
 
 
 def read_current_roster(path: Path) -> Roster:
-    """Read a roster for a new plan. Raises BadInput, also if it does not follow from a register beside it."""
+    """Read a roster for a new plan. Raises BadInput, also if a register beside the roster gives another one."""
     roster = read_roster(path)
     if (beside := path.parent / REGISTER_FILE).exists():
         read_register(beside).require_current(roster, path)

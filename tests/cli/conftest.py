@@ -1,11 +1,13 @@
 """What the tests of the command line share."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Command, command, found
+from tests.cli.forks import forked_command
 from tests.worlds.forks import fork_workers
 
 
@@ -19,6 +21,14 @@ def _forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 def secagg(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command in this process."""
     return command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `secagg` whose processes are there at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    with forked_command(folder):
+        yield folder
 
 
 @pytest.fixture(scope="session")

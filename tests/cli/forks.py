@@ -1,4 +1,4 @@
-"""`secagg` for scripts of many commands: forked from a process that has loaded it, and so there at once.
+"""`secagg` for scripts and demos of many commands: forked from a process that has loaded it, and so there at once.
 
 `python -m tests.cli.forks SOCKET` is that process. The script that `write_command` makes hands it words, folder and
 streams, waits for the exit code, and takes the command with it when it is killed.
@@ -7,6 +7,7 @@ streams, waits for the exit code, and takes the command with it when it is kille
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pkgutil
@@ -24,12 +25,25 @@ import secagg.cli
 from secagg.cli.main import main
 from tests.architecture.source import ROOT
 
+LOADED_LATE = (
+    "cryptography.hazmat.backends.openssl.backend",
+    "safetensors.numpy",
+    "tenseal.sealapi",
+    "torch.optim",
+    "torch.utils.serialization.config",
+    "typer._adapters",
+)
+"""What commands import while they run: torch alone takes longer than most of them."""
+
 CALLER = """\
 #!{python} -IS
 import json, os, socket, sys
+words = sys.argv[1:]
+if words[:2] == ["-m", "secagg"]:
+    words = words[2:]
 with socket.socket(socket.AF_UNIX) as line:
     line.connect({address!r})
-    socket.send_fds(line, [json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()], [0, 1, 2])
+    socket.send_fds(line, [json.dumps([words, os.getcwd(), dict(os.environ)]).encode()], [0, 1, 2])
     code = line.recv(1)
 sys.exit(code[0] if code else 1)
 """
@@ -37,7 +51,7 @@ sys.exit(code[0] if code else 1)
 
 @contextlib.contextmanager
 def forked_command(folder: Path) -> Iterator[None]:
-    """Put `secagg` into a folder; it works until the context ends."""
+    """Put `secagg` into a folder; it works until the context ends. In place of Python it takes `-m secagg`, too."""
     with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 107 bytes
         address = str(Path(short) / "forks")
         script = folder / "secagg"
@@ -57,6 +71,9 @@ def serve(address: str) -> None:
     """Load every command, and fork one for each caller."""
     for module in pkgutil.iter_modules(secagg.cli.__path__):
         import_module(f"secagg.cli.{module.name}")
+    for name in LOADED_LATE:
+        import_module(name)
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -78,6 +95,10 @@ def _become(line: socket.socket) -> None:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    # those of the server know of its own files whether they can seek
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.cli.command import Command
+
+
+@pytest.fixture(autouse=True)
+def _processes_at_once(monkeypatch: pytest.MonkeyPatch, commands: Path) -> None:
+    """Each party's process is forked from one that has loaded what it needs."""
+    monkeypatch.setattr(sys, "executable", str(commands / "secagg"))
 
 
 def test_demo_trains_a_model_in_rounds(secagg: Command, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import typer
 from secagg.agreement.schema import Column, Numeric, load_schema
 from secagg.cli.main import app
 from tests.architecture.source import ROOT
-from tests.cli.forks import forked_command
 from tests.cli.guides import Command, blocks_in, complaints, environment_of
 
 FOLDERS = ("secagg", "methods", "threat_models", "tests", "protos")
@@ -53,11 +51,9 @@ def write_hospitals(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(commands: Path) -> dict[str, str]:
     """What every guide's commands see; `secagg` is there at once."""
-    commands = tmp_path_factory.mktemp("bin")
-    with forked_command(commands):
-        yield environment_of(commands)
+    return environment_of(commands)
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
 """The worked examples run as they stand, and say what their readers are told."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cli.command import command
 
 EXAMPLES = {
     "estimator": ["clients in the sum  10 of 10", "2 clients", "epsilon 0.5: accuracy", "'model_card.md'"],
@@ -24,6 +28,13 @@ def test_example_runs(
 ) -> None:
     """From an empty folder, cell after cell, and prints what it promises."""
     monkeypatch.chdir(tmp_path)
+    secagg = command(monkeypatch, capsys)
+
+    def run_here(words: list[str], **_: object) -> None:
+        assert words[:3] == [sys.executable, "-m", "secagg"]
+        assert secagg(*words[3:]).code == 0
+
+    monkeypatch.setattr(subprocess, "run", run_here)  # a dozen interpreters would take longer than all they do
     runpy.run_path(str(HERE / f"{name}.py"))
     said = capsys.readouterr().out
     for promised in EXAMPLES[name]:

@@ -123,11 +123,11 @@ def test_training_repeats():
 def test_adapter_helps_where_means_do_not():
     """Classes that lie on opposite sides of each other are told apart by the adapter, not by their means."""
     generator = np.random.default_rng(8)
-    labels = np.arange(400) % 2
-    sides = np.where(np.arange(400) % 4 < 2, 1.0, -1.0)
+    labels = np.arange(160) % 2
+    sides = np.where(np.arange(160) % 4 < 2, 1.0, -1.0)
     axes = np.eye(6)[labels] * 2
-    points = np.column_stack([axes * sides[:, None], np.full((400, 1), 1.0)]) + 0.3 * generator.normal(size=(400, 7))
-    head = adapted_head(points, labels, np.ones(400), 2, 100)
+    points = np.column_stack([axes * sides[:, None], np.full((160, 1), 1.0)]) + 0.3 * generator.normal(size=(160, 7))
+    head = adapted_head(points, labels, np.ones(160), 2, 100)
     plain = LinearHead(head.weight, head.bias)
     assert (predict(plain, points) == labels).mean() < 0.8
     assert (predict(head, points) == labels).mean() > 0.95

@@ -23,7 +23,7 @@ OF_FEATURES = [name for name in METHODS if not method_named(name).traits.reads_i
 OWN = ("fedpcl", "fedproto", "fraug")
 """Four members' noise drowns what they share; but for `fraug`, members' own models are what counts."""
 TUNED = "rounds=12 interval=4 fixed=clip=10 space=rate=log:0.01:1;epochs=1:5"
-TUNED_GRADIENTS = "rounds=10 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
+TUNED_GRADIENTS = "rounds=6 interval=3 fixed=gradients=1;clip=4 space=rate=log:0.3:3"
 CLIENTS = {"fedpop": 8}
 """Two cohorts, in each of which two honest ones are left; of the others four are enough."""
 ROUNDS = {
@@ -32,7 +32,7 @@ ROUNDS = {
     "fedavg-one-shot": "epochs=10 rate=0.5",
     "fedpop": TUNED,
     **dict.fromkeys(OWN, "rounds=3"),
-    "fraug": "rounds=4 steps=20 rate=0.1 model=mlp:32 hidden=16",
+    "fraug": "rounds=2 steps=20 rate=0.1 model=mlp:32 hidden=16",
 }
 NOISY_ROUNDS = {
     "ccvr": "virtual=500",

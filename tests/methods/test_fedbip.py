@@ -182,7 +182,7 @@ def test_concepts_lower_the_loss_that_they_are_trained_by(feature_map: FeatureMa
     z = feature_map.extract(data.train.inputs)[:, :-1]
     start = np.zeros((2, WIDTH)), np.zeros((2, WIDTH))
     records = z, own.examples.labels, own.examples.domains
-    trained = train_concepts(latents, start, records, ConceptTraining(30, 0.1, 16), seeded(7))
+    trained = train_concepts(latents, start, records, ConceptTraining(8, 0.1, 16), seeded(7))
 
     def loss(vectors: tuple[np.ndarray, np.ndarray]) -> float:
         told = tell(*(torch.tensor(each[rows], dtype=torch.float32) for each, rows in zip(vectors, records[1:])))  # noqa: B905

@@ -295,10 +295,10 @@ def test_only_the_shared_adapter_leaves(folder: Path, encoder: Encoder, data: Da
 
 def test_members_end_with_both_models(folder: Path, encoder: Encoder, data: Dataset) -> None:
     """The shared adapter with the member's head, and the mean with its own adapter; both learn, and read back."""
-    round_, states = first_round(rounds=4, rate=0.02, epochs=10), dict.fromkeys(QUESTIONS, b"")
+    round_, states = first_round(rounds=3, rate=0.02, epochs=8), dict.fromkeys(QUESTIONS, b"")
     following: Any = round_
     rows = {name: data.train.columns["domain"] == name for name in QUESTIONS}
-    for _ in range(4):
+    for _ in range(3):
         round_ = following
         made = {name: round_.contribute(local(encoder, data, rows[name], states[name])) for name in QUESTIONS}
         states = {name: each.state for name, each in made.items()}

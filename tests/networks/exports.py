@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -38,7 +40,15 @@ def export(network: nn.Module, path: Path, *shape: int, dynamic: bool = True) ->
 
 def export_seeded(kind: str, path: Path, classes: int, *, dynamic: bool = True) -> Path:
     """A "cnn" for images of 8×8, or an "mlp" for rows of 6, with the same weights every time."""
+    path.write_bytes(_exported_seeded(kind, classes, dynamic))
+    return path
+
+
+@cache
+def _exported_seeded(kind: str, classes: int, dynamic: bool) -> bytes:
     torch.manual_seed(7)
-    if kind == "cnn":
-        return export(SmallCNN(classes), path, 1, 8, 8, dynamic=dynamic)
-    return export(perceptron(6, classes), path, 6, dynamic=dynamic)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.pt2"
+        if kind == "cnn":
+            return export(SmallCNN(classes), path, 1, 8, 8, dynamic=dynamic).read_bytes()
+        return export(perceptron(6, classes), path, 6, dynamic=dynamic).read_bytes()

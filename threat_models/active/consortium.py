@@ -34,7 +34,7 @@ NOISY: Mapping[str, Any] = {"epsilon": 8.0, "delta": 1e-5, "adjacency": Adjacenc
 
 @dataclass(frozen=True)
 class Consortium:
-    """A test consortium: its folder, its roster, the server's plan, and the policy that its clients chose before.
+    """A test consortium: its folder, its roster, the server's plan, and the policy by which clients accept plans.
 
     `folder` holds each party's keys (NAME/tls) and its state (NAME/state).
     """
@@ -65,7 +65,7 @@ class Consortium:
         return RoundSetup.of(self.plan, self.roster)
 
     def again(self, **choices: Any) -> Consortium:
-        """Return a consortium of the same members with a new plan, whose options are the keywords `choices`."""
+        """Return a consortium of the same members with a new plan, made with the options `choices`."""
         return replace(self, plan=plan_for(self.roster, protection=self.plan.protection, **choices))
 
     def home(self, member: int) -> Path:

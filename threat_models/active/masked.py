@@ -58,7 +58,7 @@ def run_cheat(cheat: Callable[[Consortium], Cheat], protection: str = "masked", 
 
 
 def change_message(message: type, change: Change, protection: str = "masked", **choices: Any) -> Attempt:
-    """Return a function that runs a session in which `change` falsifies one type of message to every client."""
+    """Return a function that runs a session in which `change` falsifies one type of message to all clients."""
     return run_cheat(lambda consortium: At(consortium, message, change), protection, **choices)
 
 
@@ -87,7 +87,7 @@ def others_shares(cheat: Cheat, member: int, honest: Inbox) -> Inbox:
 
 
 def drop_one(members: tuple[int, ...], member: int) -> tuple[int, ...]:
-    """Drop the last member other than `member`, and return the rest."""
+    """Return the clients `members` without the last of them that is not `member`."""
     dropped = next(each for each in reversed(members) if each != member)
     return tuple(each for each in members if each != dropped)
 

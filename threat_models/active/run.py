@@ -104,7 +104,7 @@ def own_public_key(cheat: Cheat, member: int, honest: PublishedKey) -> Published
 
 
 def declare(cheat: Cheat, uploads: Any, packed: bytes) -> SumRequest:
-    """Return the server's signed request that the key holder open `packed` as the declared sum of these uploads."""
+    """Return the server's signed request to open `packed`, which it declares to be the sum of these uploads."""
     unsigned = Declaration(tuple(uploads), hashlib.sha256(packed).digest(), bytes(64))
     identity = cheat.consortium.party(SERVER_INDEX).identity
     return SumRequest(encryption.sign_declaration(encrypted_context(cheat), identity, unsigned), packed)
@@ -253,7 +253,7 @@ async def tiny_cohort(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
 
 
 def sybils(*, slipped: bool) -> Attempt:
-    """Return a function that offers clients a roster with four fake members, already in their folders if `slipped`."""
+    """Return a function that offers clients a roster with four fake members; with `slipped` they hold it already."""
 
     async def attempt(folder: Path) -> tuple[Cheat, Mapping[int, str]]:
         consortium = Consortium.enrol(folder, "masked")

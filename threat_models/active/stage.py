@@ -61,7 +61,7 @@ class Cheat:
         return False
 
     def say(self, member: int, message: Any, body: FrameBody | None = None) -> bytes:
-        """Return a message as a frame that the server signed; given `body`, as one that replaces this frame."""
+        """Return a message as a frame signed by the server; it replaces the frame `body`, if one is given."""
         plan = body.round_digest if body is not None else self.consortium.setup.context.round_digest
         head = body.head if body is not None else NOT_SEEN
         return sign_frame(self._identity, make_body(plan, SERVER_INDEX, member, head, NOT_SEEN, message))
@@ -79,7 +79,7 @@ class Cheat:
         return named
 
     def broadcast_of(self, honest: Outcome) -> bytes:
-        """Return the bytes by which the honest server opens the round after this outcome; b"" after the last round."""
+        """Return the bytes by which the honest server opens the next round; b"" if this outcome is the last round's."""
         opened = [stage.setup.opening for stage in self.server.stages]
         named = [each for each in opened if each is not None and each.broadcast == honest.opens]
         return read_opening(self.consortium.state(SERVER_INDEX), named[0]) if named else b""

@@ -135,7 +135,7 @@ def fit(blocks: Blocks, noise: Noise | None = None, like: Gaussians | None = Non
 
 
 def outside_range(records: AuditRecords, blocks: Blocks) -> Floats:
-    """Compute the fraction of each record's length (n,) outside the second moment's range; 0 if it is in an exact sum.
+    """Compute the fraction of each record's length (n,) outside the second moment's range; 0 for a summed record.
 
     Says something for fewer records than features; a record that was not summed is inside with probability 0.
     """

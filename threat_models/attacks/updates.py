@@ -1,4 +1,4 @@
-"""Model updates that an adversary sees: each round's public state, and the changes that members or sums make.
+"""Model updates that an adversary sees: each round's public state, and single members' or summed model changes.
 
 It goes by what training rounds say themselves (`methods/training/training_round.py`): a program, a state, and the work
 that makes a move of an opened total.
@@ -34,7 +34,7 @@ NO_ADAPTER = "No rounds move an adapter."
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """A member's model update, or a sum of updates: the owners of the records, and the parameters' `move` (size,)."""
+    """A member's model update, or a sum of updates: the records' owners, and the parameters' change `move` (size,)."""
 
     name: str
     owners: frozenset[str]
@@ -43,7 +43,7 @@ class Moved:
 
     @classmethod
     def by(cls, name: str, owners: frozenset[str], round_: TrainingRound, opened: OpenedTotal) -> Moved:
-        """Compute the change of the model's parameters that an opened sum makes in a round."""
+        """Make the update that follows from an opened sum: the change of the model's parameters in a round."""
         return cls(name, owners, round_, round_.state.with_flat(round_.work.mean(opened)).groups[MODEL])
 
     @property
@@ -67,7 +67,7 @@ def trains_nothing(session: Session) -> str:
 
 
 def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool:
-    """Return whether a visible training round satisfies `is_such`; if none is visible, whether the plan has any."""
+    """Return whether any visible training round satisfies `is_such` or, with none visible, whether the plan has any."""
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))
@@ -149,7 +149,7 @@ def inputs_of(records: AuditRecords, grid: Grid) -> Floats:
 
 
 def beyond_class(measure: Callable[[AuditRecords], Floats], records: AuditRecords, public: AuditRecords) -> Floats:
-    """Compute records' `measure` (n,) minus its mean over public records of their class, or over all if it has none."""
+    """Compute records' `measure` (n,) minus its mean over public records of their class (of all if it has none)."""
     usual = measure(public)
     means = {label: usual[public.labels == label].mean() for label in np.unique(public.labels)}
     return np.asarray(measure(records) - np.array([means.get(label, usual.mean()) for label in records.labels]))

@@ -305,7 +305,7 @@ def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
 
 
 def draw_release(canary: _Canary, sampler: Sampler | None = None) -> Release:
-    """Return a function that draws releases with or without the canary; `sampler` draws a share, as planned if None."""
+    """Return a function that draws releases with or without the canary; `sampler` draws noise (default: as planned)."""
     draw = sampler or (rounded_gaussian if canary.mechanism is Mechanism.GAUSSIAN else discrete_gaussian)
     shifts = np.array([move.shift for move in canary.moves], dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Flat sums split into named blocks in units of one record, and the noise that is planned on these blocks."""
+"""Flat sums split into named blocks, with the integer multipliers divided out, and the noise planned on the blocks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ MULTIPLES = 1e-6
 
 
 def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = True) -> dict[str, str]:
-    """Map each block's name in the method to its name in the session: the name of its kind, if attacks know that kind.
+    """Map each block's name in the method to its name in the session.
 
+    It is the name of the block's kind, if attacks know that kind.
     They know counts, and sums and second moments of d features beside these, where sums are of features: what goes
     through a private state is not. Any other block keeps its name, unless that is one of theirs.
     """
@@ -48,7 +49,10 @@ def names_of(blocks: Sequence[Block], dimension: int, *, is_of_features: bool = 
 
 
 def blocks_of(setup: RoundSetup, vector: Integers) -> Blocks:
-    """Split a vector into named blocks, with multipliers divided out (then float64), and parts of classes as rows."""
+    """Split a flat vector into named blocks, with each block's integer multiplier divided out.
+
+    A block with a multiplier becomes float64. Parts of classes become rows.
+    """
     tensors, names, dimension = setup.sum.layout.split(vector), _names(setup), setup.plan.dimension
     found = {}
     for block in setup.sum.layout.blocks:
@@ -64,13 +68,16 @@ def _names(setup: RoundSetup) -> dict[str, str]:
 
 
 def noise_of(setup: RoundSetup, members: int) -> Mapping[str, OpenedNoise] | None:
-    """Return the planned noise by block, in units of one record, for a sum of `members` clients; None without noise."""
+    """Return the planned noise by block, multipliers divided out, in a sum of `members` clients; None without noise."""
     noise, names = setup.sum.opened_noise(members), _names(setup)
     return None if noise is None else {names[name]: each.of_record for name, each in noise.items()}
 
 
 def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ...]:
-    """Report blocks without noise, as all their entries are multiples of the multiplier (by chance: < `MULTIPLES`)."""
+    """Report blocks that lack the noise they should have: all their entries are multiples of the multiplier.
+
+    By chance this has a probability below `MULTIPLES`.
+    """
     noise = setup.sum.opened_noise(members)
     if noise is None:
         return ()
@@ -84,7 +91,7 @@ def flaws_of(setup: RoundSetup, vector: Integers, members: int) -> tuple[str, ..
 
 
 def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
-    """Compute sums of entries that are 0 but for noise, in units of the σ planned for `members`; none without noise."""
+    """Compute sums of entries that are 0 but for noise, in units of the planned σ; an exact sum gives none."""
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
@@ -117,7 +124,7 @@ def cell_names(setup: RoundSetup) -> tuple[str, ...]:
 
 
 def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | None, **known: Any) -> Session:
-    """Make the `Session` of a sum over clients `members`; `opened` is None if not at hand, `known` more fields."""
+    """Make the `Session` of a sum over clients `members`, with its opened vector if at hand, and other fields."""
     names = setup.context.names
     return Session(
         plan=setup.plan,
@@ -149,6 +156,6 @@ def assign_cells(session: Session, records: AuditRecords) -> AuditRecords:
 
 
 def keep_counted(session: Session, records: AuditRecords) -> AuditRecords:
-    """Keep the records that the session's sum counts; their `in_cells` becomes None if the sum counts whole classes."""
+    """Keep the records that the session's sum counts; where it counts whole classes, `in_cells` becomes None."""
     found = records.take(records.cells >= 0)
     return found if len(session.cells) > len(session.plan.classes) else replace(found, in_cells=None)

@@ -66,7 +66,10 @@ class Rehearsal:
 def rehearse(
     dataset: Dataset, settings: SimulationSettings, progress: Callable[[int, int], None] | None = None
 ) -> Rehearsal:
-    """Simulate the plan once, with all its sums if they have noise. Raises SessionAborted if too few parties remain."""
+    """Simulate the plan once, for an audit. Raises SessionAborted if too few parties remain.
+
+    Where noise is added to the sums, all of them are simulated; else those up to the audited one.
+    """
     features = Features.of(dataset, settings, progress)
     federation = SimulatedFederation.of(features, settings)
     plan = federation.setup.plan
@@ -238,7 +241,7 @@ def records_of(
     rows: NDArray[np.int64],
     encoder: Encoder | None = None,
 ) -> AuditRecords:
-    """Return the records at `rows` on the plan's grid, and prepared for an `encoder` if given; drop too long ones."""
+    """Return the records at `rows` on the plan's grid without too long ones, prepared for an `encoder` if given."""
     if not plan.grid.is_normalised:
         lengths = np.linalg.norm(features[rows] - plan.centre, axis=1)
         rows = rows[lengths < plan.radius * (1 - 1e-9)]
@@ -439,7 +442,7 @@ def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.floa
 
 
 def places_of(sums: Sequence[SumSpec], plan: Plan, kind: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield a name and boolean flags (n,) of entries for each block of a sum; a triangle's diagonal is separate."""
+    """Yield a name and boolean flags (n,) of entries for each block of a sum; a matrix's diagonal is separate."""
     ends = np.cumsum([0, *(block.size for block in sums[kind].blocks)])
     several = f" of the sums of kind {kind + 1}" if len(sums) > 1 else ""
     for start, block, noise in zip(ends, sums[kind].blocks, _noises(plan, sums, kind), strict=False):

@@ -32,21 +32,21 @@ MEMBERS = (1, 2)
 
 
 class Tape:
-    """A client's randomness, recorded so that an adversary that knows the client's seeds can replay it."""
+    """A client's recorded random bytes, which an adversary that knows the client's seeds can replay."""
 
     def __init__(self) -> None:
         self._drawn: list[bytes] = []
         self._next = 0
 
     def bytes(self, count: int) -> bytes:
-        """Return the next recorded bytes or, at the end of the tape, new ones, which are recorded too."""
+        """Return the next recorded random bytes or, after the last, new ones, which are recorded too."""
         if self._next == len(self._drawn):
             self._drawn.append(OperatingSystem().bytes(count))
         self._next += 1
         return self._drawn[self._next - 1]
 
     def rewind(self) -> Tape:
-        """Rewind the tape to its beginning, and return it."""
+        """Go back to the first of the recorded random bytes, to replay them, and return the tape."""
         self._next = 0
         return self
 

@@ -236,7 +236,7 @@ UNSURE = f" (under noise, so that this is wrong once in {1 / LEVEL:,.0f} sums)"
 
 
 def find_doubts(session: Session, known: AuditRecords, others: AuditRecords) -> tuple[str, ...]:
-    """Return reasons why not all `known` records can be in a session's sum, or why `others` may be; empty if plausible.
+    """Return reasons to doubt that the `known` records are in a session's sum and `others` are not; empty if plausible.
 
     An exact sum shows at once where they cannot be: what the known records leave of it must be a sum of records, too,
     and what both leave must not be nothing. Under noise each bound is moved by what the noise exceeds once in a million

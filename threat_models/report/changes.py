@@ -26,7 +26,7 @@ States = dict[tuple[str, str], tuple[str, str, SessionState, str]]
 
 
 def compare(report: AuditReport, path: Path, *, across_sessions: bool = False) -> Against:
-    """Compare a report, judged by the gate, with an earlier JSON report of the same session, unless `across_sessions`.
+    """Compare a report, judged by the gate, with an earlier JSON report; `across_sessions` allows another session's.
 
     Raises BadInput where the file cannot be read, is no report, is one of another format, or of another session, plan,
     member set or simulation: what changed would be the session, not what is known of it.

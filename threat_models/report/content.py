@@ -53,7 +53,7 @@ IDLE = ("has nothing to work on", "have nothing to work on")
 
 
 class SessionState(StrEnum):
-    """The session's state under one attack by one adversary: one of the report's four words, in order, best first.
+    """The session's state under one adversary's attack: withstood, allowed by the gate, unknown or broken, best first.
 
     Less evidence never looks better: what nobody could tell stands below what is known and allowed.
     """
@@ -65,7 +65,7 @@ class SessionState(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order of the states, from 0 for the best."""
+        """Position of the state, from 0 for the best (withstood) to 3 for the worst (broken)."""
         return list(SessionState).index(self)
 
 
@@ -315,7 +315,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class Changed:
-    """One result that differs between two audits: its title, the adversary ("" for the sum itself), and both states."""
+    """One result that differs between two audits: title, adversary ("" for the sum itself), state before and after."""
 
     change: Change
     title: str
@@ -341,7 +341,7 @@ class Against:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """A complete audit report. Raises BadInput for findings whose attack has no note, or that another adversary made.
+    """A complete audit report. Raises BadInput for a finding by another adversary, or of an attack without description.
 
     `power` says in sentences what the audit could have detected, `limits` what it could not; `environment` holds the
     versions of packages, `comparisons` for how many limits the intervals are corrected.
@@ -395,7 +395,7 @@ class AuditReport:
         return tuple(line for line in self._lines if (line.attack, line.adversary) == key)
 
     def state_of(self, finding: Finding) -> SessionState | None:
-        """Return the session's state against a finding's attack; None for the unprotected control or if inapplicable.
+        """Return the session's state under a finding's attack; None for the unprotected control, or if inapplicable.
 
         A success that no line of the gate lets pass, and one without a gate, is broken, whatever else was not told.
         """
@@ -413,7 +413,7 @@ class AuditReport:
         return SessionState.ALLOWED if is_waived or finding.verdict is Verdict.SUCCEEDS else SessionState.WITHSTOOD
 
     def state_of_line(self, line: GateLine) -> SessionState:
-        """Return the session's state by a gate line on the sum itself; at best "allowed" if no finite ε is claimed."""
+        """Return the session's state by a gate line on the sum itself: ALLOWED at best if the claimed ε is infinite."""
         if line.outcome is not GateOutcome.PASS:
             return SessionState.BROKEN if line.outcome is GateOutcome.FAIL else SessionState.UNTOLD
         if line.is_untold:
@@ -423,7 +423,7 @@ class AuditReport:
 
     @property
     def session_lines(self) -> tuple[GateLine, ...]:
-        """The pass/fail gate's lines that are not about a finding, but about the sum itself or what was not run."""
+        """The pass/fail gate's lines without a finding: on the sum itself, or on attacks that were not run."""
         found = {(finding.attack, finding.adversary) for finding in self.findings}
         return tuple(line for line in self._lines if (line.attack, line.adversary) not in found)
 
@@ -440,7 +440,7 @@ class AuditReport:
 
     @property
     def state(self) -> SessionState:
-        """The worst state of all findings and gate lines that count, at best the gate's; UNTOLD if there are none."""
+        """The worst state that a counted finding, a gate line or the gate gives; UNTOLD if there are none of these."""
         found = [self.state_of(finding) for finding in self.findings if self.counts(finding)]
         states = [state for state in found if state is not None]
         states += map(self.state_of_line, self.session_lines)

@@ -91,7 +91,7 @@ def encode(content: Content) -> str:
 
 
 def measure_content(measure: Measure) -> Content:
-    """Return a measure as plain values: metric id, measured object, label, unit, limits, method, value if no leak."""
+    """Return a measure as plain values: metric, object, label, unit, value, limits, method, value without a leak."""
     beside = {"id": measure.metric.id, "unit": measure.metric.unit, "good": good_of(measure)}
     return plain_fields(measure, "label", without=("metric", "has_interval")) | beside
 

@@ -90,5 +90,5 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[tuple[Finding, list[str]]]
 
 
 def verdict_of(finding: Finding) -> str:
-    """Return the verdict in words for a finding of the unprotected control, or of an attack that is not applicable."""
+    """Return the verdict in words on an attack that does not apply, or else on the unprotected control."""
     return "nothing to work on" if finding.verdict is Verdict.NOT_APPLICABLE else CONTROL_WORDS[finding.verdict]

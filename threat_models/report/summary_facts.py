@@ -47,7 +47,7 @@ SIMULATED_LIMITS = (
 def subject_of(
     sessions: Sequence[Session], known: int | None, settings: Mapping[str, str], recorded: Iterable[Session]
 ) -> Subject:
-    """Make the report's subject; its number of records is the least in any opened sum, else the `known` one.
+    """Make the report's subject; its number of records is the least in any opened sum or, without one, `known`.
 
     Where there is noise on it the `known` number comes first, which is public; without one it is as noisy as the sums.
     """
@@ -162,7 +162,7 @@ def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Prom
 
 
 def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
-    """Add tests of simulated parties' noise to the plan's privacy promise, and ε by the longest contributions."""
+    """Add to the plan's privacy promise tests of simulated parties' noise, and ε by the longest contributions found."""
     if drawn is None or opinion is None:
         return promise
     found = "not as planned" if drawn.flaws else "as planned"
@@ -177,7 +177,7 @@ def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpini
 
 
 def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequence[Session]) -> Promise:
-    """Add the session's own noise to the plan's privacy promise, and which recorded sums lack the planned noise.
+    """Add to the plan's privacy promise the session's measured noise, and the recorded sums that lack planned noise.
 
     A block of a sum lacks noise if its entries are all multiples of its multiplier. Where the session's noise is not
     known, the power of the measurement is dropped.
@@ -191,7 +191,7 @@ def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequenc
 
 
 def limits_of(subject: Subject, refusals: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the audit's limits in words; `refusals`: why initial policies refuse a simulated plan, else None."""
+    """Return the audit's limits in words, with a policy's reasons against a simulated plan (`refusals`, else None)."""
     found = []
     if unread := ", ".join(subject.unread):
         found.append(f"Of {unread} only noise, epsilon and lengths were audited: no attack here reads such blocks.")

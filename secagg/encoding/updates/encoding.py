@@ -48,7 +48,7 @@ LEAST_EXPONENT = -1000
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """A client's encoded update: the `integers` (padded,) to sum, and clipping facts that the client keeps to itself.
+    """A client's encoded update: the `integers` (padded,) to sum, and private facts on the clipping of it.
 
     `shortened`: the update was longer than the clip, or not finite (all zeros). `clipped_entries`: entries after
     rotation that were larger than the plan allows.
@@ -83,7 +83,7 @@ class UpdateEncoding:
 
     @staticmethod
     def usual_entry(size: int, levels: int) -> int:
-        """Return a limit on entries that, with probability ≥ 1 − 2⁻³⁰ over the seed, clips no entry of an update.
+        """Return a limit on rotated entries that clips no update, with probability ≥ 1 − 2⁻³⁰ over the seed.
 
         An entry of a rotated block of m is Σ ±x_i/√m: above t with probability ≤ 2·exp(−t²m/(2‖x‖²)) (Hoeffding
         1963). Over all d padded entries, with the whole length in the smallest block:
@@ -110,7 +110,7 @@ class UpdateEncoding:
         return float(root if root**2 == self.squared_bound else math.nextafter(math.sqrt(self.squared_bound), math.inf))
 
     def encode(self, update: Floats, randomness: RandomSource) -> Encoded:
-        """Encode a float64 update (size,) as integers. One with NaN or infinite entries becomes zeros.
+        """Encode a float64 update (size,) as integers. An update with NaN or infinite entries becomes zeros.
 
         Nothing that the update holds raises: an absence would tell of the data. Raises BadInput for another shape or
         type, which are public.
@@ -246,7 +246,7 @@ def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource)
 
 
 def truncate(vector: Floats) -> Integers:
-    """Round each entry, |x| < 2⁶³, toward zero, which makes no vector longer."""
+    """Round each entry, |x| < 2⁶³, toward zero, which never increases the vector's L2 norm."""
     return np.trunc(vector).astype(np.int64)
 
 

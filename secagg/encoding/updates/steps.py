@@ -89,7 +89,7 @@ class State:
 
     @classmethod
     def from_bytes(cls, content: bytes, shapes: Mapping[str, tuple[int, ...]]) -> State:
-        """Read a state from a `to_bytes` file. Raises BadInput unless its groups have these names and shapes.
+        """Read a state from a file by `to_bytes`. Raises BadInput unless its groups have these names and shapes.
 
         Any moments of the right size are read; a server's step refuses those that are not its own.
         """
@@ -133,7 +133,7 @@ class ServerStep(Protocol):
 
 @dataclass(frozen=True)
 class Average(ServerStep):
-    """Federated averaging, if rate is 1 (McMahan et al. 2017): x ← x + rate·Δ, with the mean update Δ."""
+    """Federated averaging (McMahan et al. 2017, where rate is 1): x ← x + rate·Δ, with the mean update Δ."""
 
     moments: ClassVar[tuple[str, ...]] = ()
     rate: float = 1.0

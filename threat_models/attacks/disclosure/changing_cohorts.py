@@ -44,7 +44,7 @@ SEED = 20_030_609
 
 
 def compare(equations: Equations, parts: Mapping[str, Rows]) -> Scores:
-    """Compare recovered contributions with all true ones by cosines of rows, for members that the equations separate.
+    """Compare recovered contributions with the true ones, by the cosines of their rows, and return scores.
 
     `parts` are the true contributions, by member; separable are the members that the equations tell apart. Both less
     the mean part of all, which everybody knows from the sums: rows of a part, whatever their lengths, count alike.

@@ -151,7 +151,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
 
 
 def noise_left(view: View, honest: int) -> Noise | None:
-    """Return the noise unknown to colluders: that of `honest` (a number) clients, or all of it if clients add none."""
+    """Return the noise unknown to colluders: that of `honest` clients or, where no client adds noise, all of it."""
     if view.noise is None or view.plan.noise != NoiseFrom.CLIENT:
         return view.noise
     part = math.sqrt(honest / len(view.members))

@@ -210,7 +210,7 @@ def _choose_pool(knowledge: Knowledge) -> AuditRecords:
 
 
 def make_sum_control(knowledge: Knowledge, release: Blocks, is_true: bool) -> Control:
-    """Run a control on exact sums: the test must find the summed records (`is_true`), or must not find others."""
+    """Run a control on exact sums: if `is_true` the test must find the summed records, else it must find no others."""
     pool, generator = _choose_pool(knowledge), np.random.default_rng(SEED)
     classes, dimension = release["class_sums"].shape
     few = max(1, min(max(dimension // 2, 2) if "second_moment" in release else classes, len(pool) // 4))
@@ -305,7 +305,7 @@ def _squared_mu_by(contribute: Contribute, records: AuditRecords, noise: Noise) 
 
 
 def choose_some(squares: Squares, records: AuditRecords, release: Blocks) -> AuditRecords:
-    """Choose records on which to compute μ² by `squares`: all if cheap (`squared_mu`), else an even spread of them."""
+    """Choose records on which to compute μ² by `squares`: all if cheap (`squared_mu`), else evenly spread ones."""
     if squares is squared_mu:
         return records
     entries = max(1, sum(np.size(block) for block in release.values()))

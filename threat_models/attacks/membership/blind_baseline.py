@@ -211,7 +211,7 @@ def try_candidates(
 
 
 def make_controls(names: tuple[str, str], draws: Iterable[Floats], few: int) -> tuple[Control, Control]:
-    """Make two controls of a test from its scores (n,) in several draws; each draw's first `few` records are members.
+    """Make two controls from a test's scores (n,) in several draws: the first `few` as members, and false members.
 
     These must be told from the others, and as many of the others, called members, must not.
     """

@@ -188,7 +188,7 @@ def measure_worst_class(scores: Scores, labels: NDArray[np.int64], names: Sequen
 
 
 def metric_pointed(name: str, what: str) -> Metric:
-    """Make a metric for `measure_pointed`; its id ends in `name`, its label contains `what`, as "slot sums point"."""
+    """Make a metric for `measure_pointed`: its id ends in `name`; `what`, as "slot sums point", is in its label."""
     good = "{baseline}, the members' share of the candidates"
     return Metric(f"reidentified.{name}", f"members' among the records that {what} at", SHARE, good)
 

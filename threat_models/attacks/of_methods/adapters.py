@@ -1,4 +1,4 @@
-"""Test membership by the rounds of a shared adapter, and infer which type of question a member's records contain.
+"""Attack a shared adapter: test membership, and infer which type of question a member's records ask.
 
 Heads are the members' own, so the adversary trains one of its own on public records, on what the encoder pools with the
 adapter as it is. With it a record has losses along the rounds, and a gradient that a round's sum, or the difference of
@@ -90,7 +90,7 @@ class Seen:
         return losses(scores, records.labels)[0]
 
     def falls(self, records: AuditRecords) -> Floats:
-        """Compute the fall of losses (n,) from the first adapter state to the last; for one state, minus the losses."""
+        """Compute the fall of losses (n,) from the first adapter state to the last; of one state, minus the losses."""
         last = self.losses(self.states[-1], records)
         return self.losses(self.states[0], records) - last if len(self.states) > 1 else -last
 

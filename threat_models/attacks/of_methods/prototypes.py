@@ -38,7 +38,7 @@ WEIGHT = "weight"
 
 
 def prototype_rounds(view: View) -> tuple[View, ...]:
-    """Return, in order, the rounds in which an adversary sees sums of prototypes by members' own projections."""
+    """Return in order the rounds in which an adversary sees summed prototypes of members' own projections."""
     shown = (*view.earlier, view)
     return tuple(each for each in shown if isinstance(each.round, LocalProjection) and "release" in each.sees)
 

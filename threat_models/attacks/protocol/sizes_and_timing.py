@@ -29,7 +29,7 @@ CONTROL_CLIENTS = 12
 
 
 def sizes_by_step(messages: Sequence[Message], clients: Sequence[str]) -> dict[tuple[str, bool], dict[str, int]]:
-    """Add up the bytes of each client's messages, by protocol step and whether the client sent them."""
+    """Add up the bytes of each client's messages, by protocol step, separately for sent and received ones."""
     known, found = set(clients), defaultdict[tuple[str, bool], Counter[str]](Counter)
     for message in messages:
         for client, sent in ((message.sender, True), (message.receiver, False)):

@@ -41,8 +41,9 @@ DEPENDENT = Metric("dependent_coefficients", "coefficients that depend on the sp
 
 @dataclass(frozen=True)
 class Score:
-    """Right guesses of a sum's split: `sessions` of `rounds` single sessions, `series` of `tried` session series.
+    """Numbers of right guesses of a sum's split, from single sessions and from series of sessions.
 
+    `sessions` of `rounds` single sessions, `series` of `tried` series.
     An undecided guess counts half. `differing` of `coefficients` depend on the split.
     """
 
@@ -55,7 +56,7 @@ class Score:
 
 
 def guess_splits(series: Sequence[Sequence[SplitSession]]) -> dict[str, Score]:
-    """Guess how a sum is split, from each session and each series of sessions; return scores by the key's name."""
+    """Guess how each sum is split, from single sessions and from series; return scores by the key's name."""
     scores: dict[str, list[list[float]]] = {}
     differing = coefficients = 0
     for sessions in series:

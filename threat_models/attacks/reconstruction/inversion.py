@@ -50,8 +50,9 @@ MIXED = 4
 
 
 def known_levels(view: View, knowledge: Knowledge, rows: NDArray[np.intp]) -> dict[str, Floats]:
-    """Return members' features (n, d) at `rows` as known from each source (such as a sum), in units of the radius R_q.
+    """Return members' features (n, d) at `rows` as an adversary knows them, by their source (such as a sum).
 
+    They are in units of the radius R_q.
     In this order: the raw features, what the view shows of the smallest sums first, random features, and what the class
     alone tells.
     """

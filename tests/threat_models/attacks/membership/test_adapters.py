@@ -23,7 +23,7 @@ PARAMETERS = "places=2x16 rank=3 rounds=2 rate=0.02 batch=8 clip=10"
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Eight members, four for each of two questions."""
     folder = tmp_path_factory.mktemp("adapters")
-    data = open_dataset(str(save_triplets(folder / "two.triplets", 240)))
+    data = open_dataset(str(save_triplets(folder / "two.triplets", 120)))
     settings = SimulationSettings(
         method="feddat",
         parameters=PARAMETERS,

@@ -39,7 +39,7 @@ def test_who_taught_it_lies_farther():
     draw = np.random.default_rng(0)
     first = method_named("fraug", {**SMALL, "rounds": 9}).begin(DIMENSION, 2, GRID.levels)
     parts, others = [], []
-    for _ in range(24):
+    for _ in range(16):
         labels = draw.integers(0, 2, 80)
         integers = quantise(draw.normal(size=(80, DIMENSION)), GRID)
         records = AuditRecords(integers, labels, integers.astype(np.float64))
