@@ -30,8 +30,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "mpft": {"epochs": 1},
 }
 """Parameters that make a plan short."""
-MOST_FRAMES = 4096
-"""Bytes of a member's messages beside the vector, in a sum among eight: keys, sealed shares, signatures."""
+MOST_FRAMES = 16_384
+"""Bytes of a member's messages beside the vector, in a sum among eight: keys, envelopes, signatures."""
 
 
 def world_of(name: str, folder: Path) -> SimulatedFederation:

@@ -201,9 +201,10 @@ def key_pledge(session: Shared, number: int, key: bytes, signer: int = 0) -> Any
 
 @pytest.mark.parametrize("point", SMALL_ORDER, ids=bytes.hex)
 def test_a_session_key_of_small_order_is_refused(point: bytes) -> None:
-    """Server and client refuse a key of small order or not canonical, and name its aggregator."""
+    """Server and client refuse a key whose X25519 half is of small order or not canonical, and name its aggregator."""
     session = Shared(shared_context())
-    false = key_pledge(session, 2, point)
+    honest = session.said[2].pledges[0].content
+    false = key_pledge(session, 2, honest[:-32] + point)
     with pytest.raises(ProtocolViolation, match="party 7: its session key"):
         session.accept(2, SessionKeys((false,)))
     bundle = SessionKeys((session.said[1].pledges[0], false))
