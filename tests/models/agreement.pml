@@ -28,7 +28,8 @@
      - A crash restores what the journal holds, so it changes no state; what a lost journal leads to is a mutant.
      - An exact reduction: once all honest parties have left a round, its records, which no step reads any more, are
        set to zero (dead variables: Bozga, Fernandez & Ghirvu 1999, "State space reduction based on live variables
-       analysis"). Nothing else is cut: no limit of depth or memory is reached, no states are hashed away.
+       analysis"). For the draw and one round the search without it was made once: 4,754,177 states in place of 797,369,
+       the same verdict. Nothing else is cut: no limit of depth or memory is reached, no states are hashed away.
 
    Mutants (each must break a property): see MUTANTS in search.py.
    Helpers: with HELPER an honest key holder (or the one honest aggregator, all others colluding) confirms outcomes in
