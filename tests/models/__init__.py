@@ -1,0 +1,1 @@
+"""Models of the protocol that a model checker searches."""
