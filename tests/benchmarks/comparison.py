@@ -15,6 +15,8 @@ GOAL_SHARED_RATIO = 1.3
 GOAL_SECOND_SHARE = 100
 GOAL_PER_VALUE = 20
 GOAL_ENCRYPTED_CPU = 0.15
+GOAL_CHECK_CPU = 0.6
+GOAL_RELEASE = 1.35
 GOAL_GROWTH = 1.1
 _YARDSTICK = "CKKS (yardstick)"
 
@@ -77,6 +79,12 @@ class Comparison:
             Row("  with its signed manifest, bytes", f"{seed.total}"),
             judged(f"encrypted, {size}: bytes per value", encrypted.bytes_per_value, GOAL_PER_VALUE, "{:.2f}".format),
             judged("  client_cpu_s", encrypted.client_cpu, GOAL_ENCRYPTED_CPU, "{:.4f}".format),
+            judged(
+                f"masked, {size}: client_cpu_s to check a shown sum", masked.check_cpu, GOAL_CHECK_CPU, "{:.3f}".format
+            ),
+            judged(
+                "  released bytes ÷ vector", masked.release_bytes / masked.first.vector, GOAL_RELEASE, "{:.3f}".format
+            ),
         ]
 
     def _growth_rows(self, protection: str) -> list[Row]:

@@ -150,18 +150,26 @@ async def _serve(folder: Path, members: Members) -> dict[str, Usage]:
     return {party.name: party.usage for party in parties}
 
 
-class _LastToAcknowledge(Link):
-    """Holds its acknowledgement back until told; the server serves until it has it."""
+class _Link(Link):
+    """Says when it has acknowledged; the last of all holds that back until the others have, as the server serves so long.
 
-    def __init__(self, credentials: Credentials, address: str, everyone_else: Awaitable[None]) -> None:
+    Nobody ends before the last has acknowledged: a result is one that enough of them have.
+    """
+
+    def __init__(self, credentials: Credentials, address: str, others: Awaitable[None] | None = None) -> None:
         super().__init__(credentials, address, _PATIENCE_SECONDS)
-        self._everyone_else = everyone_else
+        self._others = others
+        self.has_acknowledged = asyncio.Event()
 
     async def submit(self, frame: bytes) -> bytes:
         """Send a frame; return the frame that answers it, or nothing."""
-        if peek(frame).step == Acknowledgement.__name__:
-            await self._everyone_else
-        return await super().submit(frame)
+        is_last = peek(frame).step == Acknowledgement.__name__
+        if is_last and self._others is not None:
+            await self._others
+        answer = await super().submit(frame)
+        if is_last:
+            self.has_acknowledged.set()
+        return answer
 
 
 async def _everyone(members: Members, folder: Path, server: _Party, aggregators: Mapping[int, str]) -> None:
@@ -181,13 +189,16 @@ async def _everyone(members: Members, folder: Path, server: _Party, aggregators:
             await session.run(link, others)
 
     async def all_but_one() -> None:
-        await asyncio.gather(*(take_part(each, Link(each, server.address, _PATIENCE_SECONDS)) for each in others))
+        for link in links:
+            await link.has_acknowledged.wait()
         server.look()
         server.is_serving = False
 
     setup, (last, *others) = members.setup, members.clients
+    links = [_Link(each, server.address) for each in others]
     waiting = asyncio.create_task(all_but_one())
-    await asyncio.gather(waiting, take_part(last, _LastToAcknowledge(last, server.address, waiting)))
+    playing = [take_part(each, link) for each, link in zip(others, links, strict=True)]
+    await asyncio.gather(waiting, *playing, take_part(last, _Link(last, server.address, waiting)))
 
 
 def contribution(setup: RoundSetup, member: int) -> Integers:

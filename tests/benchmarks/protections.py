@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding.moments import Integers
 from secagg.experiments.session import InMemorySession, SessionCost
 from secagg.protection import LocalParty
+from secagg.protection.interface import SumToRelease
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from tests.benchmarks.metering import Balance
@@ -46,8 +48,9 @@ class ProtectionCosts:
     """What one session cost.
 
     `client_cpu` is CPU seconds of one client, the median of the survivors; `sent` what it sends, by receiver, each
-    the median. `others_cpu` is CPU seconds of the server and the helpers together, each as if it were alone in
-    its process, `others_seconds` the elapsed seconds of their steps.
+    the median. `check_cpu` is CPU seconds that a client takes to open and check a sum from its release, of
+    `release_bytes`; both are 0 where the sum alone is released. `others_cpu` is CPU seconds of the server and the
+    helpers together, each as if it were alone in its process, `others_seconds` the elapsed seconds of their steps.
     """
 
     length: int
@@ -55,6 +58,8 @@ class ProtectionCosts:
     sent: Mapping[str, Sent]
     others_cpu: float
     others_seconds: Mapping[str, float]
+    check_cpu: float = 0.0
+    release_bytes: int = 0
 
     @property
     def first(self) -> Sent:
@@ -98,6 +103,38 @@ class _SessionCost(SessionCost):
         self.others_cpu += time.process_time() + self.spared - begun
 
 
+class _ShownSession(InMemorySession):
+    """A session whose sum is shown to the clients: one of them opens it from the release, too."""
+
+    check_cpu = 0.0
+    release_bytes = 0
+
+    def begin(self) -> None:
+        """The last client notes what the server tells it."""
+        self.heard: dict[type, Any] = {}
+        super().begin()
+
+    def show(self, index: int, message: Any) -> None:
+        """Note what one client is told."""
+        if index == max(self.context.clients):
+            self.heard[type(message)] = message
+        super().show(index, message)
+
+    def play(self) -> None:
+        """Release the sum once it can be opened, and have the client check it."""
+        super().play()
+        rules, ready = self.protection.release, self.server
+        if rules is None or not isinstance(ready, SumToRelease):
+            return
+        with self.measured.server("release"):
+            parts = ready.release(self.context, self.uploads.__getitem__, {})
+        with self.measured.client(max(self.context.clients)):
+            begun = time.process_time()
+            rules.open(self.context, self.heard, ready.members, parts, lambda frame, message: (0, None))
+            self.check_cpu = time.process_time() - begun
+        self.release_bytes = sum(map(len, parts))
+
+
 def measure_protections(clients: int = CLIENTS, dropouts: int = DROPOUTS) -> Costs:
     """Every protection at every length.
 
@@ -122,7 +159,7 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
     setup = replace(setup, context=placed(setup.context, len(vectors[1])))
     leaves = dict.fromkeys(range(1, dropouts + 1), setup.protection.client.announcement.__name__)
     parties = {index: LocalParty(index, key, OperatingSystem()) for index, key in keys.items()}
-    session = InMemorySession(setup.context, setup.protection, parties, vectors.__getitem__, leaves)
+    session = _ShownSession(setup.context, setup.protection, parties, vectors.__getitem__, leaves)
     session.measured = measured = _SessionCost()
     began = time.process_time()
     opened = session.run()
@@ -138,6 +175,8 @@ def _measure(protection: str, vectors: Mapping[int, Integers], dropouts: int) ->
         sent=_sent(setup, round(median(measured.client_bytes[member] for member in opened.members))),
         others_cpu=measured.others_cpu,
         others_seconds=measured.server_seconds,
+        check_cpu=session.check_cpu,
+        release_bytes=session.release_bytes,
     )
 
 

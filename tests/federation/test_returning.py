@@ -221,7 +221,7 @@ def test_who_returns_reads_the_state_once(tmp_path: Path) -> None:
     run = Absence(world_of(tmp_path))
     ended = asyncio.run(run.run())
     assert members_of(run.world, ended) == RETURNED
-    assert run.read == [1, 4, 4, 5]  # the state before the fourth sum
+    assert run.read == [1, 1, 4, 4, 4, 5]  # two files of each shown sum, the state before the fourth sum
     opened_by = ended.stages[3].opening
     assert opened_by is not None
     kept = opening_file(run.world.state(AWAY), opened_by).read_bytes()

@@ -245,7 +245,7 @@ def check_small_set_is_not_signed(setup: RoundSetup) -> None:
     members = setup.context.clients[: setup.plan.min_clients_in_sum - 1]
     session = Rehearsal(replace(setup.context, length=6)).until_shown("Survivors")
     try:
-        session.show(members[0], Survivors(members))
+        session.show(members[0], Survivors(members, bytes(32)))
     except ProtocolViolation as error:
         if error.culprit == SERVER_INDEX:
             return
