@@ -39,7 +39,15 @@ from secagg.protection.draw import Draw
 from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
-from secagg.session.outcome import HEAD_FILE, Files, check_outcome, require_lengths, require_possible, require_shape
+from secagg.session.outcome import (
+    UNCONFIRMED_HEAD_FILE,
+    Files,
+    check_outcome,
+    release_head,
+    require_lengths,
+    require_possible,
+    require_shape,
+)
 from secagg.session.receive_signed import Connection, SignedReceiver
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of, check_confirmation, opening_after
@@ -135,8 +143,8 @@ class MemberSession:
         """Run the session to its outcome; `others` are the connections to helpers that receive uploads, by index.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
-        without one (for ever), NotNow when it may go on later, Unconfirmed where
-        others have not confirmed the outcome yet.
+        without one (for ever), NotNow when it may go on later, Unconfirmed where others have not confirmed the outcome
+        yet. Only with that is the head a result, under its own name.
         """
         try:
             outcome = self._checked() or await self._steps({**(others or {}), SERVER_INDEX: server})
@@ -150,6 +158,7 @@ class MemberSession:
             self._forget()
             await self._acknowledge(server)
             await self._confirm(server, outcome)
+            release_head(self._folder)
             return outcome
         except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
@@ -192,7 +201,8 @@ class MemberSession:
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._receiver, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
+            file = self._folder / UNCONFIRMED_HEAD_FILE
+            await read_attached(self._receiver, server, round_digest, outcome.head[0], file)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
             await read_opening_of(self._receiver, server, opening, state)
@@ -202,7 +212,7 @@ class MemberSession:
         await asyncio.to_thread(check_outcome, setup, told, files.own)
         require_possible(files.own)
         if told.head:
-            write_synced(self._folder / HEAD_FILE, told.head)
+            write_synced(self._folder / UNCONFIRMED_HEAD_FILE, told.head)
         if opening is not None:
             keep_opening(state, opening, told.broadcast)
 
@@ -312,7 +322,9 @@ class MemberSession:
         waits = self._stays or expected is not Outcome
         self._progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
         plan = self._setup.plan
-        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
+        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS
+        if not self._stays and expected in (Outcome, Confirmation):  # who comes back waits no longer than a step
+            seconds = plan.step_seconds if waits else 0.0
 
         async def ask() -> bytes:
             data = await connection.fetch(self._context.round_digest, tag_of(expected), seconds)
@@ -350,7 +362,7 @@ class MemberSession:
         transcript = self._transcript
         if transcript.is_countersigned:
             return
-        expected_head = transcript.journal.head
+        expected_head = chain(peek(transcript.acknowledgement).head, "sent", transcript.acknowledgement)
         try:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)

@@ -148,18 +148,25 @@ class ServerProtocol:
         self.client_heads[member] = chain(body.head, "sent", frame)
 
     @property
+    def confirmations(self) -> tuple[int, int]:
+        """The number of acknowledgements that count towards the confirmation, and the number that is enough."""
+        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
+        return len(confirmers & self.acknowledgements.keys()), enough
+
+    @property
     def unconfirmed(self) -> tuple[str, ...]:
         """Names of the parties whose acknowledgement would help to confirm the outcome; empty once it is confirmed."""
-        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
-        missing = sorted(confirmers - self.acknowledgements.keys())
-        is_confirmed = len(confirmers) - len(missing) >= enough
-        return () if is_confirmed else tuple(map(self._setup.roster.name, missing))
+        confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
+        heard, enough = self.confirmations
+        missing = sorted(confirmers - self.acknowledgements.keys()) if heard < enough else ()
+        return tuple(map(self._setup.roster.name, missing))
 
     def _confirm(self) -> None:
         """Make the Confirmation due to everyone in the outcome, as soon as enough have acknowledged it."""
-        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
-        frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
-        if len(frames) >= enough and tag_of(Confirmation) not in self.recipients:
+        confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
+        heard, enough = self.confirmations
+        if heard >= enough and tag_of(Confirmation) not in self.recipients:
+            frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
             self._owe(dict.fromkeys(self.recipients[tag_of(Outcome)], Confirmation(tuple(frames[:enough]))))
 
     def replay(self, record: Record) -> None:

@@ -354,15 +354,17 @@ class ServerSession:
             deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, slack, clock)
         if said := self._awaited("of "):
             _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
+        shown_by: float | None = None
         while True:
             async with self._turn:
                 changed = self._changed
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                is_shown = protocol.acknowledgements.keys() <= self._confirmed  # also those of a life before this one
-                if (protocol.is_complete or not awaited) and (is_shown or protocol.unconfirmed):
-                    return
+                if protocol.is_complete or not awaited:
+                    shown_by = shown_by or clock() + slack  # whoever fetched it in an earlier life does not come again
+                    if self._is_confirmation_shown or clock() >= shown_by:
+                        return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):
                     continue
@@ -370,6 +372,12 @@ class ServerSession:
             await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
+
+    @property
+    def _is_confirmation_shown(self) -> bool:
+        """Whether all who acknowledged the outcome and have not left have its Confirmation, if there is one."""
+        acknowledged = self._protocol.acknowledgements.keys() & self._protocol.present
+        return acknowledged <= self._confirmed or bool(self._protocol.unconfirmed)
 
     def _extend(self, deadline: Deadline) -> bool:
         """Extend a step's time once, if too few have answered it while other members of it are connected."""

@@ -164,7 +164,8 @@ class MemberVerifier:
         if body.step == tag_of(Receipt):
             self._is_countersigned = body.seen in own
         if body.step == tag_of(Confirmation):
-            require(self.outcome is not None, record, "a confirmation before the outcome")
+            if self.outcome is None:
+                raise TranscriptInvalid(record.index, "a confirmation before the outcome")
             check_confirmation(self._setup, self.outcome, payload_of(body, Confirmation))
             self._is_confirmed = True
         if body.step == tag_of(Outcome):

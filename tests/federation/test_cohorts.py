@@ -476,7 +476,7 @@ def test_only_the_cohort_before_shows_the_way(finished: Finished, first: RoundSe
     assert follow_return(first, shown, drawn, 1).context == third.context
     (stranger, *_) = set(EVERYBODY) - set(before)
     enough = [frames[member] for member in others[:3]]
-    with pytest.raises(ProtocolViolation, match="which is no client of that round"):
+    with pytest.raises(ProtocolViolation, match="whose word does not count there"):
         follow_return(first, Return(third.opening, (*enough, frames[stranger])), drawn, 1)
     with pytest.raises(ProtocolViolation, match="3 signatures of other clients"):
         follow_return(first, Return(third.opening, tuple(enough)), drawn, 1)
