@@ -13,7 +13,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
-from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome, Taken
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -146,6 +146,17 @@ class ServerProtocol:
                 self.uploads[member] = payload
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
+
+    def has_taken(self, member: int, frame: bytes, body: FrameBody) -> bool:
+        """Return whether this very message was accepted, and is one whose acceptance the server signs (`Taken`)."""
+        acceptance = self._setup.protocol.acceptance
+        is_signed_for = acceptance is not None and body.step == tag_of(acceptance.message)
+        return is_signed_for and self._taken.get((member, body.step)) == hashlib.sha256(frame).digest()
+
+    def is_acceptance(self, member: int, taken: Taken) -> bool:
+        """Return whether the server may sign this acceptance to the member, as it is of the message that it took."""
+        acceptance = self._setup.protocol.acceptance
+        return acceptance is not None and self._taken.get((member, tag_of(acceptance.message))) == taken.frame
 
     @property
     def confirmations(self) -> tuple[int, int]:

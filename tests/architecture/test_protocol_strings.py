@@ -194,6 +194,7 @@ TAGS = {
     "SumRevealed",
     "SumShare",
     "Survivors",
+    "Taken",
     "UploadHeader",
     "Uploaded",
 }

@@ -294,7 +294,7 @@ def test_who_commits_and_does_not_reveal_ends_the_plan_by_name(tmp_path: Path) -
     ended.clients.pop(4)
     for end in (ended.server, *ended.clients.values()):
         assert isinstance(end, SessionAborted)
-        assert "client-4 committed to a nonce and did not reveal it" in end.reason
+        assert "the server has no reveal of client-4: the draw is void" in end.reason
     assert [len(world.ledger(member).entries()) for member in EVERYBODY] == [0] * 7
     told = verify_transcript(world.transcripts(0, ended.stages)[0], trust_of(world))
     assert told["released"] == "no: nothing that opens the sum was shown"

@@ -10,7 +10,8 @@ from secagg.protection.encryption.derivations import EncryptedContext, explain, 
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder
-from secagg.protection.interface import OF_CLIENT, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script
+from secagg.protection.messages import Outcome
 
 PROTECTION = Protection(
     name="encrypted",
@@ -39,6 +40,7 @@ PROTECTION = Protection(
     details=lambda context: [("ciphertexts", context.parameters.explain())],
     check_machine=check_machine,
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
+    acceptance=Acceptance(EncryptedUpload, (Outcome,)),
     speaks_once=True,
     encrypts=True,
 )
