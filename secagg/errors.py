@@ -186,11 +186,11 @@ class NotNow(SecaggError):
 
 
 class Unconfirmed(NotNow):
-    """A party holds an outcome that too few have acknowledged, as far as it was shown: it is not a result yet."""
+    """A party holds an outcome that too few have acknowledged, as far as it knows: it is not a result yet."""
 
     def __init__(self, cause: str) -> None:
-        remedy = "or take the confirmation from another party's transcript: secagg confirm"
-        super().__init__(f"unconfirmed: {cause}; {remedy}")
+        remedy = "another party's transcript can confirm it, too (secagg confirm)"
+        super().__init__(f"unconfirmed, no result yet: {cause}; {remedy}")
 
 
 class OtherPlan(NotNow):

@@ -54,7 +54,7 @@ def _tell(standing: SessionStatus) -> dict[str, Any]:
         "plan_sha256": setup.plan.digest.hex(),
         "round": setup.number,
         "rounds": setup.rounds,
-        "state": ended or ("opened, to be fetched" if standing.is_opened else "under way"),
+        "state": ended or (_say_fetched(standing) if standing.is_opened else "under way"),
         "step": None if is_over else standing.step,
         "heard": None if standing.failure is not None else list(standing.heard),
         "waiting_for": [] if is_over else list(standing.waiting_for),
@@ -62,3 +62,9 @@ def _tell(standing: SessionStatus) -> dict[str, Any]:
         "seconds_left": round(closes.timestamp() - time.time()) if closes is not None else None,
         "result": str(standing.folder / RESULT_FILE) if (standing.folder / RESULT_FILE).exists() else None,
     }
+
+
+def _say_fetched(standing: SessionStatus) -> str:
+    """Return in words whether the opened sum is a result yet, and for whom."""
+    heard, enough = standing.confirmations
+    return "opened, to be fetched" if standing.is_confirmed else f"unconfirmed: {heard} of {enough} acknowledgements"

@@ -47,6 +47,7 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
         ("who must agree", facts.protection.explain(facts.kinds[0].context)),
         *_promise(facts),
         ("who gets the head", f"the server {'alone' if plan.result is ResultAccess.SERVER else 'and all members'}"),
+        ("when it counts", _confirmation(facts)),
         *(_rounds(facts) if facts.rounds > 1 else ()),
         ("waiting", _waiting(facts)),
         ("if it is aborted", "if the session aborts after your upload, your budget is spent"),
@@ -90,6 +91,19 @@ def _groups(facts: PlanFacts) -> str:
     least, clients = group_least(facts.plan), len(facts.roster.clients)
     most = f"; a group takes {least}, so that {clients} clients allow {clients // least}" if fewest > 1 else ""
     return f"{who}: client i of the roster is of group i modulo {facts.groups}{most}"
+
+
+def _confirmation(facts: PlanFacts) -> str:
+    """Return a sentence that says who confirms a result, and what that does not show."""
+    confirmers, enough = facts.protection.confirmers(facts.kinds[0].context)
+    role = facts.roster.role(min(confirmers)).replace("-", " ")
+    said = (
+        f"once {enough} of {len(confirmers)} {role}{'s' * (len(confirmers) > 1)} have signed that they hold it, so "
+        "that all have the same result; before that it is unconfirmed, and the next round does not begin"
+    )
+    if facts.method.traits.shows_last_sum:
+        return said
+    return f"{said}; that it follows from the {'last ' * (facts.rounds > 1)}sum is the server's word"
 
 
 def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:

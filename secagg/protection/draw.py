@@ -3,8 +3,11 @@
 Whoever reveals has signed the list of commitments that it was shown, and signs one list only. A draw counts with the
 reveals of at least t members, all of its list, 2t > n + c: so no plan has two draws that honest members follow, one of
 which somebody could choose, and of the t nonces more than c are honest ones. These are uniform, and unknown until the
-list stands; no other can be changed by then. A member that does not reveal, or reveals something else, ends the plan by
-name before anything is computed. To go on without it would let it choose between two draws.
+list stands; no other can be changed by then. A missing reveal, or one of another nonce, ends the plan before anything
+is computed. To go on without it would let its member choose between two draws.
+
+Whether a member has kept its reveal back or the server has dropped it nobody can tell: the end says that the server has
+none. A member with the server's signed acceptance (`Taken`) shows that the server lies.
 
 # The schedule: k of n members for every round, from one public seed
 
@@ -33,7 +36,7 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, Protection, Script, SessionContext
-from secagg.protection.interface import CollectingStep, Outgoing, Transition
+from secagg.protection.interface import Acceptance, CollectingStep, Outgoing, Transition
 from secagg.protection.messages import Digest, Entries, Index, Outcome, Return, Signature, UploadHeader
 from secagg.wire import Items, Length, message
 
@@ -182,7 +185,14 @@ def _binding(context: SessionContext) -> tuple[bytes, ...]:
 
 
 FOLLOWS = "the cohorts follow from nonces that their members had committed to before any was known"
+_NO_REVEAL = "the server has no reveal of "
 VOID = "the draw is void; nothing was computed: agree on a new plan"
+
+
+def denies_reveal(reason: str, name: str) -> bool:
+    """Return whether the server ends a draw for the reason that it has no reveal of the member of this name."""
+    names, _, _ = reason.removeprefix(_NO_REVEAL).partition(": ")
+    return reason.startswith(_NO_REVEAL) and name in names.split(", ")
 
 
 def quorum_of(context: SessionContext) -> int:
@@ -300,7 +310,7 @@ class _AwaitingReveals(CollectingStep[NonceReveal]):
         """Make the draw. Raises if a member is missing or has changed its nonce."""
         if missing := sorted(self.expected - set(self.members)):
             names = ", ".join(self._context.names[member] for member in missing)
-            raise SessionAborted(f"{names} committed to a nonce and did not reveal it: {VOID}")
+            raise SessionAborted(f"{_NO_REVEAL}{names}: {VOID}")
         draw = Draw(self._commitments, tuple(self.messages[member] for member in self.members))
         drawn = Drawn(draw, check_draw(self._context, draw))
         return drawn, dict.fromkeys((*self.members, *self._context.helpers), draw)
@@ -376,5 +386,6 @@ DRAW = Protection(
     sum_trust="nobody: a draw opens no sum",
     visits="one visit, with all others",
     absence="who does not come is drawn like everybody else; who does not reveal ends it",
+    acceptance=Acceptance(NonceReveal, (Draw, Outcome), denies_reveal),
 )
 """The protection of the session before the first round of a plan with cohorts, in which no vector is sent."""

@@ -388,6 +388,28 @@ class SumRelease:
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """The acceptance that the server signs (`Taken`): of a client's `message`, with the rules that it breaks by a lie.
+
+    Each message of `lists` holds all senders of accepted ones in its `members`. No such sender is sent an abort of its
+    own; `denies` says whether the reason of an abort for everyone says that the named client's message never came.
+    """
+
+    message: type
+    lists: tuple[type, ...]
+    denies: Callable[[str, str], bool] = lambda reason, name: False
+
+    @property
+    def broken(self) -> str:
+        """A phrase that describes the violation, with the server as its subject."""
+        return f"signed that it had accepted this client's {tag_of(self.message)}, and left it out"
+
+    def is_broken_by(self, reason: str, name: str, *, is_personal: bool) -> bool:
+        """Return whether an abort for this reason contradicts the acceptance of the named client's message."""
+        return is_personal or self.denies(reason, name)
+
+
+@dataclass(frozen=True)
 class Protection:
     """A protection as plans and parties use it: its state machines, its properties and texts that describe it."""
 
@@ -440,6 +462,9 @@ class Protection:
     """Returns the parts of an upload and their receivers."""
     handover: Handover | None = None
     """The way in which bytes of an upload go to a helper, past the server."""
+
+    acceptance: Acceptance | None = None
+    """What the server signs for; None where clients' uploads go past it."""
 
     # Its facts.
     context: Callable[[SessionContext], SessionContext] = lambda context: context

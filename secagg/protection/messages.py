@@ -175,6 +175,17 @@ class Receipt:
     """The server's last message to one client, whose signed frame countersigns the client's transcript."""
 
 
+@message("Taken")
+@dataclass(frozen=True)
+class Taken:
+    """The server's signed word that it has accepted the `frame` (SHA-256) which announced an upload, or gave a nonce.
+
+    A server that then leaves its sender out is convicted by its own signatures (`Acceptance`).
+    """
+
+    frame: Digest
+
+
 @message("Abort")
 @dataclass(frozen=True)
 class Abort:

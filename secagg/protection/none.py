@@ -11,6 +11,7 @@ from secagg.encoding import Residues
 from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import (
     OF_CLIENT,
+    Acceptance,
     LocalParty,
     Outgoing,
     PackedVectors,
@@ -95,5 +96,6 @@ PROTECTION = Protection(
     visits="one visit; stays for the outcome",
     absence="a client that has not uploaded is left out",
     hides_vectors=False,
+    acceptance=Acceptance(UploadHeader, (Outcome,)),
     confirmers=lambda context: (frozenset(context.clients), 1),
 )

@@ -38,14 +38,15 @@ def confirm_from(other: Path, state: Path) -> Path:
         outcome = outcome_of(records)
         if outcome is None or _frame_with(Acknowledgement, records) is None:
             raise BadInput(f"{own} holds no checked outcome", remedy="run the same client or helper command first")
+        if any(record.kind == "aborted" for record in records):
+            raise BadInput(f"{own} has ended for good", remedy="read its last record (secagg verify)")
         try:
             body = open_frame(frame, setup.roster, round_digest, SERVER_INDEX, EVERYONE)
             check_confirmation(setup, outcome, payload_of(body, Confirmation))
         except (MalformedMessage, ProtocolViolation) as error:
             problem = str(setup.roster.name_culprit(error))
             raise BadInput(f"{other} does not confirm this party's outcome: {problem}") from None
-        if _frame_with(Confirmation, records) is None:
-            journal.append("received", frame)
+        journal.append("received", frame)
     return own
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -36,14 +37,15 @@ from secagg.errors import (
 )
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
-from secagg.protection.interface import ReadyState, ReceiptState, Transition, WorkingState
-from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt
+from secagg.protection.interface import Acceptance, ReadyState, ReceiptState, Transition, WorkingState
+from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Taken
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
 from secagg.session.outcome import (
-    HEAD_FILE,
+    UNCONFIRMED_HEAD_FILE,
     Files,
     check_outcome,
     pack_sum,
+    release_head,
     require_lengths,
     require_possible,
     require_shape,
@@ -144,8 +146,8 @@ class MemberSession:
         """Run the session to its outcome; `others` are the connections to helpers that receive uploads, by index.
 
         None: this client's part is done and there is no outcome yet. Raises SessionAborted when the session ends
-        without one (for ever), NotNow when it may go on later, Unconfirmed where
-        others have not confirmed the outcome yet.
+        without one (for ever), NotNow when it may go on later, Unconfirmed where others have not confirmed the outcome
+        yet. Only with that is the head a result, under its own name.
         """
         try:
             outcome = self._checked() or await self._steps({**(others or {}), SERVER_INDEX: server})
@@ -159,6 +161,7 @@ class MemberSession:
             self._forget()
             await self._acknowledge(server)
             await self._confirm(server, outcome)
+            release_head(self._folder)
             return outcome
         except (ProtocolViolation, MalformedMessage, ImpossibleSum) as error:
             self._setup.roster.name_culprit(error)
@@ -204,7 +207,8 @@ class MemberSession:
             if own is not None and setup.known_round is not None:
                 require_lengths(setup, outcome, own)
         if outcome.head and not files.head:
-            await read_attached(self._receiver, server, round_digest, outcome.head[0], self._folder / HEAD_FILE)
+            file = self._folder / UNCONFIRMED_HEAD_FILE
+            await read_attached(self._receiver, server, round_digest, outcome.head[0], file)
         opening, state = opening_after(setup, outcome), self._folder.parent
         if opening is not None and not files.broadcast:
             await read_opening_of(self._receiver, server, opening, state)
@@ -214,7 +218,7 @@ class MemberSession:
         await asyncio.to_thread(check_outcome, setup, told, files.own)
         require_possible(files.own)
         if told.head:
-            write_synced(self._folder / HEAD_FILE, told.head)
+            write_synced(self._folder / UNCONFIRMED_HEAD_FILE, told.head)
         if opening is not None:
             keep_opening(state, opening, told.broadcast)
 
@@ -311,7 +315,7 @@ class MemberSession:
         body = peek(frame)
         connection = connections[body.receiver]
         if not self._transcript.announces(body):
-            await connection.submit(frame)
+            await self._send_to_server(frame, partial(connection.submit, frame), connection.patience)
         elif body.receiver not in self._transcript.receipts:
             self._progress(f"uploading to {self._setup.roster.name(body.receiver)}")
             if not self._vector_file.exists():
@@ -319,13 +323,38 @@ class MemberSession:
             part = self._deliveries(self._script.announcement)[body.receiver]
             upload = partial(connection.upload, frame, self._vector_file, part.start, part.size)
             if body.receiver == SERVER_INDEX:
-                await upload()
+                await self._send_to_server(frame, upload, connection.patience)
             else:
                 reply, answer = await self._receiver.receive_signed(
                     body.receiver, (state.receipt,), upload, connection.patience
                 )
                 state.check_receipt(self._context, payload_of(answer, state.receipt))
                 self._transcript.received(reply)
+
+    async def _send_to_server(self, frame: bytes, send: Callable[[], Awaitable[bytes]], patience: float) -> None:
+        """Send a frame, and record the signed acceptance (`Taken`) where the protection has one and the server answers.
+
+        Without it this client can show nothing, and goes on.
+        """
+        is_signed_for = self._is_client and self._transcript.is_signed_for(peek(frame))
+        if is_signed_for and self._transcript.taken:
+            return
+        first = await send()
+        if not is_signed_for or not first:
+            return
+
+        async def ask() -> bytes:
+            nonlocal first
+            answer, first = first or await send(), b""
+            if not answer:
+                raise _NothingYet
+            return answer
+
+        with contextlib.suppress(_NothingYet):
+            answer, body = await self._receiver.receive_signed(SERVER_INDEX, (Taken,), ask, patience)
+            if payload_of(body, Taken).frame != hashlib.sha256(frame).digest():
+                raise ProtocolViolation(SERVER_INDEX, "signs that it has accepted what this client has not sent")
+            self._transcript.received(answer)
 
     async def _receive(self, connection: Connection, expected: type) -> Any:
         """Return the server's message of class `expected`; None if it is an outcome that the client does not await."""
@@ -334,7 +363,9 @@ class MemberSession:
         waits = self._stays or expected is not Outcome
         self._progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
         plan = self._setup.plan
-        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS if waits else 0.0
+        seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS
+        if not self._stays and expected in (Outcome, Confirmation):  # who comes back waits no longer than a step
+            seconds = plan.step_seconds if waits else 0.0
 
         async def ask() -> bytes:
             data = await connection.fetch(self._context.round_digest, tag_of(expected), seconds)
@@ -372,7 +403,7 @@ class MemberSession:
         transcript = self._transcript
         if transcript.is_countersigned:
             return
-        expected_head = transcript.journal.head
+        expected_head = chain(peek(transcript.acknowledgement).head, "sent", transcript.acknowledgement)
         try:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
@@ -437,6 +468,7 @@ class _MemberTranscript:
 
     `heard` is the server's last frame, `receipts` are the helpers that have signed for their part of an upload,
     `acknowledgement` is the frame that countersigns the outcome, `announcement` the message that bytes go with.
+    `taken` is the server's signed acceptance of this client's upload, or nonce, by its rules; None without one.
     """
 
     setup: RoundSetup
@@ -451,6 +483,7 @@ class _MemberTranscript:
     is_countersigned: bool = False
     has_sent: bool = False
     has_announced: bool = False
+    taken: Acceptance | None = None
 
     def replay(self) -> None:
         """Process the records written before a restart. Raises SessionAborted if they end the session."""
@@ -488,6 +521,11 @@ class _MemberTranscript:
     def announces(self, body: FrameBody) -> bool:
         return body.step == tag_of(self.announcement)
 
+    def is_signed_for(self, body: FrameBody) -> bool:
+        """Return whether the server signs the acceptance of this message (`Taken`)."""
+        acceptance = self.setup.protocol.acceptance
+        return acceptance is not None and body.step == tag_of(acceptance.message)
+
     def open_servers(self, frame: bytes) -> FrameBody:
         """Decode and check a frame from the server. Raises MalformedMessage or ProtocolViolation."""
         return open_frame(frame, self.setup.roster, self.setup.context.round_digest, SERVER_INDEX, self.me.member)
@@ -506,12 +544,19 @@ class _MemberTranscript:
             self._take_servers(self.open_servers(content), content)
 
     def _take_servers(self, body: FrameBody, frame: bytes) -> None:
-        self.heard = body
         self.server_head = chain(body.head, "sent", frame)
+        if body.step == tag_of(Taken):  # an answer, which may come after the step's message: that still counts
+            self.taken = self.setup.protocol.acceptance
+            return
+        self.heard = body
         if body.step == tag_of(Outcome):
             self.outcome = payload_of(body, Outcome)
         elif body.step == tag_of(Receipt):
             self.is_countersigned = True
         elif body.step == tag_of(Abort):
-            reason = payload_of(body, Abort).reason
-            raise SessionAborted(reason) if body.receiver == EVERYONE else LeftBehind(reason)
+            reason, is_personal = payload_of(body, Abort).reason, body.receiver != EVERYONE
+            name = self.setup.roster.name
+            if self.taken and self.taken.is_broken_by(reason, name(self.me.member), is_personal=is_personal):
+                counts = "" if self.setup.is_draw else f"; {COUNTS}"
+                raise SessionAborted(f"{name(SERVER_INDEX)}: {self.taken.broken} ({reason}){counts}")
+            raise LeftBehind(reason) if is_personal else SessionAborted(reason)

@@ -38,10 +38,12 @@ from secagg.session.release import open_release, require_lengths_of_release, wri
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_outcome_of_draw, opening_after
 from secagg.session.staging import add_up, read_vector
-from secagg.system.files import write_synced
+from secagg.system.files import sync_folder, write_synced
 from secagg.transcript import FrameBody, Record
 
 HEAD_FILE = "head.safetensors"
+UNCONFIRMED_HEAD_FILE = "unconfirmed-head.safetensors"
+"""A client's or helper's copy of the head until enough parties have acknowledged the outcome that names it."""
 RESULT_FILE = "result.json"
 """The server's report of a plan's result as JSON, in the folder of the plan's last session."""
 PERSONAL_FILE = "personal-{}.safetensors"
@@ -190,6 +192,23 @@ def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:
         (result.opens,) if result.opens is not None else (),
         release,
     )
+
+
+def head_path(folder: Path) -> Path:
+    """Return the path of the head in a session's folder; before the outcome is confirmed it has another name."""
+    unconfirmed = folder / UNCONFIRMED_HEAD_FILE
+    return unconfirmed if unconfirmed.exists() else folder / HEAD_FILE
+
+
+def release_head(folder: Path) -> None:
+    """Give the head in a session's folder its name, now that the outcome is confirmed. Raises BadInput (disk)."""
+    file = folder / UNCONFIRMED_HEAD_FILE
+    try:
+        if file.exists():
+            file.replace(folder / HEAD_FILE)
+            sync_folder(folder)
+    except OSError as error:
+        raise BadInput(f"cannot rename {file} ({error.strerror})", remedy="free the disk and start again") from None
 
 
 def pack_sum(setup: RoundSetup, vector: Integers) -> bytes:
@@ -377,7 +396,7 @@ class Files:
     @property
     def head(self) -> bytes:
         """Bytes of the head's file, read or computed again; empty if neither is possible."""
-        kept = self._read_named(self.folder / HEAD_FILE, self.outcome.head)
+        kept = self._read_named(head_path(self.folder), self.outcome.head)
         if kept or not self.outcome.head or self.own is None:
             return kept
         made = head_file(self.setup, self.own)

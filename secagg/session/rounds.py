@@ -18,7 +18,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import BadInput, ProtocolViolation
+from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
 from secagg.plan_facts.facts import may_return, witnesses_of
 from secagg.protection.draw import Draw
 from secagg.protection.messages import Acknowledgement, Attachment, Confirmation, Outcome, Return, RoundOpening
@@ -128,12 +128,14 @@ def check_confirmation(setup: RoundSetup, outcome: Outcome, confirmation: Confir
     Raises MalformedMessage or ProtocolViolation (the server).
     """
     confirmers, enough = setup.protocol.confirmers(setup.context)
-    expected, signers = acknowledgement_of(setup, outcome), set[int]()
+    expected, signers = acknowledgement_of(setup, outcome), list[int]()
     for frame in confirmation.acknowledgements:
         body = _open_acknowledgement(setup, frame, setup.context.round_digest, confirmers)
         if payload_of(body, Acknowledgement) != expected:
             raise ProtocolViolation(SERVER_INDEX, f"shows that {setup.roster.name(body.sender)} has another outcome")
-        signers.add(body.sender)
+        signers.append(body.sender)
+    if signers != sorted(set(signers)):
+        raise ProtocolViolation(SERVER_INDEX, "shows one party's acknowledgement twice, or out of order")
     if len(signers) < enough:
         raise ProtocolViolation(SERVER_INDEX, f"shows {len(signers)} of the {enough} acknowledgements of one outcome")
 
@@ -239,10 +241,10 @@ def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
 
 def _open_acknowledgement(setup: RoundSetup, frame: bytes, round_digest: bytes, signers: Container[int]) -> FrameBody:
     """Open a frame that one of the `signers` sent to the server in this round; the server shows it to others."""
-    sender = peek(frame).sender
-    if sender not in signers:
-        raise ProtocolViolation(SERVER_INDEX, f"shows a signature of party {sender}, which is no client of that round")
     try:
-        return open_frame(frame, setup.roster, round_digest, sender, SERVER_INDEX)
-    except ProtocolViolation as error:
+        sender = peek(frame).sender
+        if sender in signers:
+            return open_frame(frame, setup.roster, round_digest, sender, SERVER_INDEX)
+    except (MalformedMessage, ProtocolViolation) as error:
         raise ProtocolViolation(SERVER_INDEX, f"shows what is not signed: {setup.roster.name_culprit(error)}") from None
+    raise ProtocolViolation(SERVER_INDEX, f"shows a signature of party {sender}, whose word does not count there")

@@ -13,7 +13,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
-from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome, Taken
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -148,19 +148,37 @@ class ServerProtocol:
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
+    def has_taken(self, member: int, frame: bytes, body: FrameBody) -> bool:
+        """Return whether this very message was accepted, and is one whose acceptance the server signs (`Taken`)."""
+        acceptance = self._setup.protocol.acceptance
+        is_signed_for = acceptance is not None and body.step == tag_of(acceptance.message)
+        return is_signed_for and self._taken.get((member, body.step)) == hashlib.sha256(frame).digest()
+
+    def is_acceptance(self, member: int, taken: Taken) -> bool:
+        """Return whether the server may sign this acceptance to the member, as it is of the message that it took."""
+        acceptance = self._setup.protocol.acceptance
+        return acceptance is not None and self._taken.get((member, tag_of(acceptance.message))) == taken.frame
+
+    @property
+    def confirmations(self) -> tuple[int, int]:
+        """The number of acknowledgements that count towards the confirmation, and the number that is enough."""
+        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
+        return len(confirmers & self.acknowledgements.keys()), enough
+
     @property
     def unconfirmed(self) -> tuple[str, ...]:
         """Names of the parties whose acknowledgement would help to confirm the outcome; empty once it is confirmed."""
-        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
-        missing = sorted(confirmers - self.acknowledgements.keys())
-        is_confirmed = len(confirmers) - len(missing) >= enough
-        return () if is_confirmed else tuple(map(self._setup.roster.name, missing))
+        confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
+        heard, enough = self.confirmations
+        missing = sorted(confirmers - self.acknowledgements.keys()) if heard < enough else ()
+        return tuple(map(self._setup.roster.name, missing))
 
     def _confirm(self) -> None:
         """Make the Confirmation due to everyone in the outcome, as soon as enough have acknowledged it."""
-        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
-        frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
-        if len(frames) >= enough and tag_of(Confirmation) not in self.recipients:
+        confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
+        heard, enough = self.confirmations
+        if heard >= enough and tag_of(Confirmation) not in self.recipients:
+            frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
             self._owe(dict.fromkeys(self.recipients[tag_of(Outcome)], Confirmation(tuple(frames[:enough]))))
 
     def replay(self, record: Record) -> None:

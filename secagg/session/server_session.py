@@ -8,6 +8,7 @@ feeds the transcript through the same protocol and goes on where it ended.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -28,7 +29,16 @@ from secagg.errors import (
 )
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.draw import Draw, Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Return, UploadHeader
+from secagg.protection.messages import (
+    Abort,
+    Acknowledgement,
+    Confirmation,
+    Outcome,
+    Receipt,
+    Return,
+    Taken,
+    UploadHeader,
+)
 from secagg.session.attachments import OPENING_FILE
 from secagg.session.deadline import LOOK_SECONDS, Deadline, forget_closing
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, with_release, write_result
@@ -182,7 +192,10 @@ class ServerSession:
         self._calls[member] = self._protocol.awaits
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Process a signed message, even if the caller hangs up; return a receipt for an Acknowledgement, else b""."""
+        """Process a signed message, even if the caller hangs up; return the signed answer, or no bytes.
+
+        A Receipt answers an Acknowledgement, Taken what the protection signs for (`Acceptance`).
+        """
         return await asyncio.shield(self._submit(member, frame))
 
     async def _submit(self, member: int, frame: bytes) -> bytes:
@@ -198,14 +211,25 @@ class ServerSession:
                 self._record(member, frame, body)
                 self._outbox.publish()
             if body.step != tag_of(Acknowledgement):
-                return b""
+                return self._sign_taken(member, frame, body)
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
+    def _sign_taken(self, member: int, frame: bytes, body: FrameBody) -> bytes:
+        """Return the signed acceptance of a message, the same at each call; no bytes for one that was not accepted."""
+        if not self._protocol.has_taken(member, frame, body):
+            return b""
+        taken = Taken(hashlib.sha256(frame).digest())
+        return self._outbox.frame_with(Taken, member) or self._outbox.send(member, taken)
+
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
-        """Store an uploaded vector, then process the message that announced it. Raises NotNow for a slow upload."""
+        """Store an uploaded vector, then process the message that announced it; return what `submit` does.
+
+        Raises NotNow for a slow upload.
+        """
         body = self._protocol.open(member, frame)
         if not self._protocol.is_wanted(member, frame, body):
-            return b""
+            async with self._turn:
+                return self._sign_taken(member, frame, body)
         name, step = self._setup.roster.name(member), self._protocol.vectors
         if step is None:
             raise MalformedMessage(body.step, "no vector goes with this message")
@@ -219,7 +243,7 @@ class ServerSession:
                 self._staging.keep(member, part)
                 self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
-        return b""
+            return self._sign_taken(member, frame, body)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Return the message of `step` for `member` once there is one, or the abort; None after `patience` seconds."""
@@ -357,15 +381,17 @@ class ServerSession:
             deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, slack, clock)
         if said := self._awaited("of "):
             _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
+        shown_by: float | None = None
         while True:
             async with self._turn:
                 changed = self._changed
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
-                is_shown = protocol.acknowledgements.keys() <= self._confirmed  # also those of a life before this one
-                if (protocol.is_complete or not awaited) and (is_shown or protocol.unconfirmed):
-                    return
+                if protocol.is_complete or not awaited:
+                    shown_by = shown_by or clock() + slack  # whoever fetched it in an earlier life does not come again
+                    if self._is_confirmation_shown or clock() >= shown_by:
+                        return
             if (left := deadline.left(self._staging.longest_wait)) <= 0:
                 if self._extend(deadline):
                     continue
@@ -373,6 +399,12 @@ class ServerSession:
             await self._change_within(changed, min(left, LOOK_SECONDS))
             if self._disk_failure is not None:
                 raise self._disk_failure
+
+    @property
+    def _is_confirmation_shown(self) -> bool:
+        """Whether all who acknowledged the outcome and have not left have its Confirmation, if there is one."""
+        acknowledged = self._protocol.acknowledgements.keys() & self._protocol.present
+        return acknowledged <= self._confirmed or bool(self._protocol.unconfirmed)
 
     def _extend(self, deadline: Deadline) -> bool:
         """Extend a step's time once, if too few have answered it while other members of it are connected."""

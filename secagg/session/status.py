@@ -19,6 +19,7 @@ class SessionStatus:
     """Progress of a session: awaited message (`step`), parties that sent it (`heard`), and others (`waiting_for`).
 
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
+    `confirmations`: how many acknowledgements of the outcome there are, and how many make it a result.
     """
 
     folder: Path
@@ -28,12 +29,19 @@ class SessionStatus:
     waiting_for: tuple[str, ...]
     closes: float | None
     is_opened: bool
+    confirmations: tuple[int, int]
     failure: str | None
 
     @property
     def is_over(self) -> bool:
-        """Whether the session is over: it has failed, or no acknowledgement of its outcome is still awaited."""
-        return self.failure is not None or (self.is_opened and not self.waiting_for)
+        """Whether the session is over: it has failed, or its outcome is confirmed and nobody else is awaited."""
+        return self.failure is not None or (self.is_opened and self.is_confirmed and not self.waiting_for)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether enough parties have acknowledged the outcome."""
+        heard, enough = self.confirmations
+        return heard >= enough
 
 
 def status_of(folder: Path) -> SessionStatus:
@@ -49,4 +57,4 @@ def status_of(folder: Path) -> SessionStatus:
     step = protocol.awaits
     closing, is_opened = read_closing(folder, step), protocol.outcome is not None
     closes, who = closing and closing[0], (protocol.answered, protocol.waiting_for)
-    return SessionStatus(folder, setup, step, *who, closes, is_opened, protocol.failure)
+    return SessionStatus(folder, setup, step, *who, closes, is_opened, protocol.confirmations, protocol.failure)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import COUNTS, SessionAborted, TranscriptInvalid
+from secagg.errors import COUNTS, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.protection import Handover, Script, SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
-from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt
+from secagg.protection.interface import Acceptance
+from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt, Taken
 from secagg.session.outcome import (
     IMPOSSIBLE_SUM,
     PURGED,
@@ -55,6 +56,8 @@ class MemberVerifier:
         self._uploaders: set[int] = set()
         self._is_countersigned = False
         self._is_confirmed = False
+        self._sent: dict[bytes, str] = {}
+        self._taken: Acceptance | None = None
         self._has_revealed = False
         self._lacks_vectors = False
         self._left_open: tuple[Caveat, ...] = ()
@@ -132,6 +135,7 @@ class MemberVerifier:
         require(body.receiver in receivers, record, f"the {body.step} is for somebody who gets none")
         if body.receiver == SERVER_INDEX:
             require(body.seen in self._server_heads, record, "has seen another transcript of the server")
+            self._sent[hashlib.sha256(record.content).digest()] = body.step
             self._own_heads.append(chain(body.head, "sent", record.content))
 
     def _check_received(self, record: Record) -> None:
@@ -168,8 +172,10 @@ class MemberVerifier:
         require(body.seen in (NOT_SEEN, *own), record, "the server has seen another transcript")
         if body.step == tag_of(Receipt):
             self._is_countersigned = body.seen in own
+        self._check_taken(record, body)
         if body.step == tag_of(Confirmation):
-            require(self.outcome is not None, record, "a confirmation before the outcome")
+            if self.outcome is None:
+                raise TranscriptInvalid(record.index, "a confirmation before the outcome")
             check_confirmation(self._setup, self.outcome, payload_of(body, Confirmation))
             self._is_confirmed = True
         if body.step == tag_of(Outcome):
@@ -179,6 +185,27 @@ class MemberVerifier:
             self._left_open = follows(self._setup, outcome, self._folder, self._heard)
             self.outcome = outcome
         self._heard.append(body)
+
+    def _check_taken(self, record: Record, body: FrameBody) -> None:
+        """Check the server's signed acceptance, and that nothing that it signs later leaves the client out.
+
+        Raises ProtocolViolation (the server) where that does.
+        """
+        acceptance, roster = self._setup.protocol.acceptance, self._setup.roster
+        if body.step == tag_of(Taken):
+            step = self._sent.get(payload_of(body, Taken).frame)
+            is_own = acceptance is not None and step == tag_of(acceptance.message) and self.role == "client"
+            require(is_own, record, "the server has accepted what was not sent")
+            self._taken = acceptance
+        if self._taken is None or self.author is None:
+            return
+        listed = [payload_of(body, each).members for each in self._taken.lists if body.step == tag_of(each)]
+        is_broken = any(self.author not in members for members in listed)
+        if body.step == tag_of(Abort):
+            reason, is_personal = payload_of(body, Abort).reason, body.receiver != EVERYONE
+            is_broken = self._taken.is_broken_by(reason, roster.name(self.author), is_personal=is_personal)
+        if is_broken:
+            raise ProtocolViolation(SERVER_INDEX, self._taken.broken)
 
     def _check_upload(self, record: Record, body: FrameBody, handover: Handover) -> None:
         """Check that the bytes that a helper stored are those that the client signed."""
@@ -196,9 +223,11 @@ class MemberVerifier:
     def conclusion(self, records: int) -> dict[str, Any]:
         """Return the findings as JSON values by name. Raises TranscriptInvalid if the session's end is missing."""
         if "aborted" in self._said:
-            return {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
+            said = {"session": f"aborted: {self._said['aborted']}", "released": self._say_released()}
+            return said | self._say_taken()
         of_client = {"policy_sha256": self._said.get("policy", "-"), "ledger_row_sha256": self._said.get("ledger", "-")}
         found: dict[str, Any] = of_client if self.role == "client" else {}
+        found |= self._say_taken()
         if self._receipts:
             found["receipts_from"] = [self._setup.roster.name(each) for each in sorted(self._receipts)]
         if self._uploaders:
@@ -218,6 +247,12 @@ class MemberVerifier:
             "confirmed": self._is_confirmed,
             "countersigned_by_server": self._is_countersigned,
         }
+
+    def _say_taken(self) -> dict[str, Any]:
+        """Return whether the server has signed for what this client sent; no value where it had nothing to sign for."""
+        acceptance = self._setup.protocol.acceptance
+        has_sent = acceptance is not None and tag_of(acceptance.message) in self._sent.values()
+        return {"accepted_by_server": self._taken is not None} if has_sent and self.role == "client" else {}
 
     def _say_released(self) -> str:
         """Return in words whether an aborted session counts as a release, as far as this party can know."""
@@ -322,6 +357,9 @@ class ServerVerifier:
         if body.step == tag_of(Outcome):
             self._check_outcome(record, payload_of(body, Outcome))
             self._final_head = head
+        elif body.step == tag_of(Taken):
+            is_taken = self._protocol.is_acceptance(body.receiver, payload_of(body, Taken))
+            require(is_taken, record, "signs that it has accepted what it has not")
         elif body.step == tag_of(Receipt):
             require(body.seen == self._protocol.client_heads.get(body.receiver), record, "a receipt for another head")
         elif body.step == tag_of(Abort):

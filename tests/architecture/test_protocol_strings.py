@@ -198,6 +198,7 @@ TAGS = {
     "SumShare",
     "Survivors",
     "Unmasking",
+    "Taken",
     "UploadHeader",
     "UploadTags",
     "Uploaded",

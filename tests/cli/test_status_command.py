@@ -49,15 +49,18 @@ def test_every_moment_of_a_session(finished: SimulatedSession, tmp_path: Path) -
 def test_session_is_over_once_everybody_has_the_outcome(
     finished: SimulatedSession, secagg: Command, tmp_path: Path
 ) -> None:
-    """An opened session is over with the last acknowledgement; until then the parties that owe one are waited for."""
+    """An opened session is unconfirmed, then confirmed by enough acknowledgements, and over with the last one."""
     records, parties = read_transcript(finished.transcript(SERVER)), set(range(1, len(finished.keys)))
     frames = [peek(each.content) if each.kind in ("sent", "received") else None for each in records]
     (opened,) = (place for place, body in enumerate(frames) if body and body.step == Outcome.__name__)
+    confirmers, enough = finished.setup.protocol.confirmers(finished.setup.context)
     for end in range(opened, len(records) + 1):
         folder = until(records[:end], tmp_path / str(end) / "session")
         acknowledged = {body.sender for body in frames[:end] if body and body.step == Acknowledgement.__name__}
         missing = [finished.setup.roster.name(each) for each in sorted(parties - acknowledged)]
         expected = "under way" if end == opened else "opened, to be fetched" if missing else "over"
+        if end > opened and len(acknowledged & confirmers) < enough:
+            expected = f"unconfirmed: {len(acknowledged & confirmers)} of {enough} acknowledgements"
         (session,) = secagg("status", "--state", folder.parent, "--json", "-").json["sessions"]
         assert session["state"] == expected
         assert session["waiting_for"] == (missing if end > opened else [])

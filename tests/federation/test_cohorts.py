@@ -294,7 +294,7 @@ def test_who_commits_and_does_not_reveal_ends_the_plan_by_name(tmp_path: Path) -
     ended.clients.pop(4)
     for end in (ended.server, *ended.clients.values()):
         assert isinstance(end, SessionAborted)
-        assert "client-4 committed to a nonce and did not reveal it" in end.reason
+        assert "the server has no reveal of client-4: the draw is void" in end.reason
     assert [len(world.ledger(member).entries()) for member in EVERYBODY] == [0] * 7
     told = verify_transcript(world.transcripts(0, ended.stages)[0], trust_of(world))
     assert told["released"] == "no: nothing that opens the sum was shown"
@@ -476,7 +476,7 @@ def test_only_the_cohort_before_shows_the_way(finished: Finished, first: RoundSe
     assert follow_return(first, shown, drawn, 1).context == third.context
     (stranger, *_) = set(EVERYBODY) - set(before)
     enough = [frames[member] for member in others[:3]]
-    with pytest.raises(ProtocolViolation, match="which is no client of that round"):
+    with pytest.raises(ProtocolViolation, match="whose word does not count there"):
         follow_return(first, Return(third.opening, (*enough, frames[stranger])), drawn, 1)
     with pytest.raises(ProtocolViolation, match="3 signatures of other clients"):
         follow_return(first, Return(third.opening, tuple(enough)), drawn, 1)

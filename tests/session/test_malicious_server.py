@@ -10,7 +10,7 @@ import pytest
 from secagg.errors import ServerAway, SessionAborted
 from secagg.protection.masking.messages import Survivors
 from secagg.protection.messages import Outcome
-from secagg.session.outcome import HEAD_FILE
+from secagg.session.outcome import UNCONFIRMED_HEAD_FILE
 from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
@@ -76,7 +76,7 @@ async def leaves_for(world: SimulatedSession, lie: Callable[[bytes], bytes]) -> 
     with pytest.raises(SessionAborted) as end:
         await federation.run_only_until(ME)
     reason: str = end.value.reason
-    assert {path.name for path in world.home(ME).iterdir()} <= {"transcript.log", HEAD_FILE}
+    assert {path.name for path in world.home(ME).iterdir()} <= {"transcript.log", UNCONFIRMED_HEAD_FILE}
     sent = {key: len(frames) for key, frames in federation.sent.items() if key[0] == ME}
     with pytest.raises(SessionAborted):
         await SessionRun(world).client(ME)

@@ -103,6 +103,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Confirmation": [("acknowledgements", "bytes*")],
     "Return": [("opening", "RoundOpening"), ("acknowledgements", "bytes*")],
     "Receipt": [],
+    "Taken": [("frame", "bytes")],
     "Abort": [("reason", "text")],
     "Record": [("index", "uint"), ("previous", "bytes"), ("kind", "text"), ("content", "bytes")],
     "Remembered": [("state", "text"), ("content", "bytes"), ("frames", "bytes*")],

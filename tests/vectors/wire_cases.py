@@ -125,6 +125,7 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Confirmation", {"acknowledgements": [_hex("one", 260), _hex("other", 261)]}),
         ("Return", {"opening": opening, "acknowledgements": [_hex("one", 260), _hex("other", 261)]}),
         ("Receipt", {}),
+        ("Taken", {"frame": _hex("accepted frame")}),
         ("Abort", {"reason": "too few clients are left"}),
         ("Record", {"index": 0, "previous": "00" * 32, "kind": "closed", "content": "44"}),
         ("Remembered", {"state": "Uploaded", "content": _hex("state", 40), "frames": []}),

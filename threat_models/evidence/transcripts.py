@@ -23,7 +23,7 @@ from secagg.networks import parse_artifact
 from secagg.protection.messages import Outcome
 from secagg.session import RoundSetup
 from secagg.session.attachments import SUM_FILE
-from secagg.session.outcome import HEAD_FILE, PURGED, SUM_GONE, unpack_sum
+from secagg.session.outcome import PURGED, SUM_GONE, head_path, unpack_sum
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of
 from secagg.system.reading import sha256_of
@@ -72,7 +72,7 @@ def _session(proved: Verified) -> Session:
     outcome = outcome_of(frames)
     if outcome is None:
         raise BadInput(f"{path} has no outcome to audit: {proved.told['session']}", remedy="audit the server's")
-    opened, file = _read_sum(setup, path.parent, outcome), path.parent / HEAD_FILE
+    opened, file = _read_sum(setup, path.parent, outcome), head_path(path.parent)
     head = load_as(file, parse_artifact)[0] if file.exists() else None
     if head is not None and bytes.fromhex(head.digest) != outcome.head_sha256:
         raise BadInput(f"{file} is not the head that the transcript names", remedy="restore it")

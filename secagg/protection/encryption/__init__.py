@@ -11,7 +11,8 @@ from secagg.protection.encryption.derivations import EncryptedContext, explain, 
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder
-from secagg.protection.interface import OF_CLIENT, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script
+from secagg.protection.messages import Outcome
 
 
 def _check_machine() -> None:
@@ -46,6 +47,7 @@ PROTECTION = Protection(
     details=lambda context: [("ciphertexts", context.parameters.explain())],
     check_machine=_check_machine,
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
+    acceptance=Acceptance(EncryptedUpload, (Outcome,)),
     speaks_once=True,
     encrypts=True,
 )

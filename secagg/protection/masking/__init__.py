@@ -1,14 +1,14 @@
 """The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
 from secagg.crypto.envelopes import check_library
-from secagg.protection.interface import OF_CLIENT, Protection, Script, SumRelease
+from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script, SumRelease
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
-from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening
+from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, Opening, Survivors
 from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.masking.server import AwaitingKeys
 from secagg.protection.masking.unmasking import EVIDENCE, check_lengths, open_release
-from secagg.protection.messages import UploadHeader
+from secagg.protection.messages import Outcome, UploadHeader
 
 PROVEN = (
     "the published sum is the sum of the masked vectors that its clients signed, without their masks; what clients "
@@ -33,5 +33,6 @@ PROTECTION = Protection(
     release=SumRelease(EVIDENCE, check_lengths, open_release, PROVEN),
     most_dropouts=most_dropouts,
     check_machine=check_library,
+    acceptance=Acceptance(UploadHeader, (Survivors, Outcome)),
     grows_with_clients=True,
 )

@@ -104,6 +104,12 @@ class UploadHeader(_message.Message):
     complaints: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, length: _Optional[int] = ..., digest: _Optional[bytes] = ..., directory: _Optional[bytes] = ..., dealers: _Optional[bytes] = ..., complaints: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Taken(_message.Message):
+    __slots__ = ("frame",)
+    FRAME_FIELD_NUMBER: _ClassVar[int]
+    frame: bytes
+    def __init__(self, frame: _Optional[bytes] = ...) -> None: ...
+
 class Survivors(_message.Message):
     __slots__ = ("members", "total")
     MEMBERS_FIELD_NUMBER: _ClassVar[int]

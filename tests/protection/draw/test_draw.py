@@ -22,6 +22,7 @@ from secagg.protection.draw import (
     NonceCommitted,
     NonceReveal,
     check_draw,
+    denies_reveal,
     quorum_of,
     seed_of,
 )
@@ -109,7 +110,7 @@ def test_who_does_not_reveal_is_named(context: SessionContext) -> None:
     for member in (1, 2, 4, 5):
         reveals.accept(member, states[member].advance(context, party(member), shown[member]).outgoing)
     assert not reveals.complete
-    with pytest.raises(SessionAborted, match="client-3 committed to a nonce and did not reveal it"):
+    with pytest.raises(SessionAborted, match="the server has no reveal of client-3: the draw is void"):
         reveals.close()
 
 
@@ -245,3 +246,17 @@ def test_a_nonce_is_in_no_repr(context: SessionContext) -> None:
 def test_a_draw_opens_nothing(context: SessionContext) -> None:
     """There are no vectors in it, whatever the plan's protection."""
     assert Drawn(drawn(context, *EVERYBODY), bytes(32)).vectors == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_denied"),
+    [
+        ("the server has no reveal of client-1: the draw is void", True),
+        ("the server has no reveal of client-3, client-1: the draw is void", True),
+        ("the server has no reveal of client-12: the draw is void", False),
+        ("only 2 members came to the draw; client-1 did not", False),
+    ],
+)
+def test_whose_reveal_a_server_denies(reason: str, is_denied: bool) -> None:
+    """A member is denied its reveal where the reason has its whole name, among those whose reveals are missing."""
+    assert denies_reveal(reason, "client-1") == is_denied
