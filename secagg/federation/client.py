@@ -26,7 +26,7 @@ from secagg.errors import (
 from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
-from secagg.plan_facts.facts import longest_round, may_return, witnesses_of
+from secagg.plan_facts.facts import longest_round, may_return, witnesses_in_words
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy.claim import format_epsilon
 from secagg.protection import LocalParty
@@ -305,7 +305,7 @@ async def rejoin(
             problem = problem or error.problem
             break
         await asyncio.sleep(pause)
-    said = f"no later round was shown to it, with {witnesses_of(first.facts)} other clients' signatures"
+    said = f"no later round was shown to it, with the signatures of {witnesses_in_words(first.facts)}"
     raise SessionAborted(f"{said}: {problem or 'nobody has shown it any'}")
 
 

@@ -9,7 +9,15 @@ from scipy.special import ndtr
 from methods.method import domains_of, effort_of
 from secagg.agreement.plan import TRAINING, NoiseFrom, Plan, PlannedNoise, ResultAccess
 from secagg.encoding import Kind
-from secagg.plan_facts.facts import KEPT_OPENINGS, PlanFacts, SumFacts, group_least, may_return, witnesses_of
+from secagg.plan_facts.facts import (
+    KEPT_OPENINGS,
+    PlanFacts,
+    SumFacts,
+    group_least,
+    may_return,
+    witnesses_in_words,
+    witnesses_of,
+)
 from secagg.plan_facts.noise_plan import training_of
 from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
@@ -79,7 +87,8 @@ def _cohorts(facts: PlanFacts) -> str:
         f"{facts.draws(facts.rounds)}, before the first by nonces that at least {present} members commit to and then "
         "reveal; a member that does not reveal ends the plan. Thresholds and noise are those of a cohort with all "
         f"colluders in it; no promise rests on the draw, and none counts on being left out of it. Who is not drawn "
-        f"returns with the signatures of {witnesses_of(facts)} of the cohort before, and needs no connection until then"
+        f"returns with the signatures of {witnesses_in_words(facts)} of the round before, and needs no connection "
+        "until then"
     )
 
 
@@ -110,7 +119,7 @@ def _rounds(facts: PlanFacts) -> list[tuple[str, str]]:
     others, needed = facts.cohort_size - 1, witnesses_of(facts)
     said = "is in no later round"
     if may_return(facts):
-        said = f"may return in a later round, shown what opened it by the signatures of {needed} other clients"
+        said = f"may return in a later round, shown what opened it by the signatures of {witnesses_in_words(facts)}"
     elif facts.opens_alone:
         said += f": {needed} other clients would have to sign what opened it, and there are {others}"
     rows = [("who was away", said), ("kept on disk", _disk_use(facts))]

@@ -223,6 +223,19 @@ def witnesses_of(facts: PlanFacts) -> int:
     return (facts.cohort_size + facts.plan.colluders) // 2 + 1
 
 
+def witnesses_in_words(facts: PlanFacts) -> str:
+    """Return whose signatures an absent client needs to rejoin: those of t other clients, or of all confirming helpers.
+
+    Helpers sign where they confirm outcomes (`Protection.confirmers`).
+    """
+    context = facts.kinds[0].context
+    confirmers, enough = facts.protection.confirmers(context)
+    if not confirmers <= context.helpers.keys():
+        return f"{witnesses_of(facts)} other clients"
+    role = facts.roster.role(min(confirmers)).replace("-", " ")
+    return f"{enough} {role}s" if enough > 1 else f"the {role}"
+
+
 def may_return(facts: PlanFacts) -> bool:
     """Return whether clients that were away may return in a later round.
 

@@ -1,6 +1,6 @@
 """The rounds of a plan in order, one session each, and the return of a client that missed some of them.
 
-# How a client returns: t other clients' signatures on a round's opening stand for the rounds that it has missed
+# How a client returns: others' signatures on a round's opening stand for the rounds that it has missed
 
 Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
 this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
@@ -181,9 +181,8 @@ def show_end(last: RoundSetup, outcome: Outcome, acknowledged: Mapping[int, byte
 def _signed_by_enough(
     setup: RoundSetup, opening: RoundOpening, acknowledged: Mapping[int, bytes], client: int
 ) -> Return | None:
-    signers = setup.cohort(opening.number - 1)
-    others = [acknowledged[each] for each in signers if each in acknowledged and each != client]
-    enough = witnesses_of(setup.facts)
+    signers, enough = _witnesses(setup, opening.number)
+    others = [acknowledged[each] for each in sorted(signers) if each in acknowledged and each != client]
     return Return(opening, tuple(others[:enough])) if len(others) >= enough else None
 
 
@@ -205,11 +204,11 @@ def follow_return(
         raise ProtocolViolation(SERVER_INDEX, f"shows a way into round {number}, for which this client is not drawn")
     signers = [_signer(first, shown, frame) for frame in shown.acknowledgements]
     if len(set(signers)) < len(signers):
-        raise ProtocolViolation(SERVER_INDEX, "shows one client's signature twice")
-    others = set(signers) - {client}
-    if len(others) < witnesses_of(first.facts):
-        said = f"shows {len(others)} signatures of other clients on what opened round {number}"
-        raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {witnesses_of(first.facts)}")
+        raise ProtocolViolation(SERVER_INDEX, "shows one party's signature twice")
+    others, (_, enough) = set(signers) - {client}, _witnesses(first, number)
+    if len(others) < enough:
+        said = f"shows {len(others)} signatures of others on what opened round {number}"
+        raise ProtocolViolation(SERVER_INDEX, f"{said}, fewer than {enough}")
     return first.at(shown.opening, broadcast, shown)
 
 
@@ -229,10 +228,22 @@ def outcome_at_end(setup: RoundSetup, head: bytes) -> Outcome:
     return Outcome(signers, opening.aggregate_sha256, bytes.fromhex(artifact.digest), (opening.broadcast,))
 
 
+def _witnesses(first: RoundSetup, number: int) -> tuple[frozenset[int], int]:
+    """Return the parties whose signatures stand for what opened round `number`, and how many of them it takes.
+
+    Helpers, where they confirm outcomes: a client may then have acknowledged one that is never confirmed.
+    """
+    confirmers, enough = first.protection.confirmers(first.context)
+    if confirmers <= first.context.helpers.keys():
+        return confirmers, enough
+    return frozenset(first.cohort(number - 1)), witnesses_of(first.facts)
+
+
 def _signer(first: RoundSetup, shown: Return, frame: bytes) -> int:
-    """Return the client that signed this acknowledgement. Raises MalformedMessage or ProtocolViolation."""
+    """Return the party that signed this acknowledgement. Raises MalformedMessage or ProtocolViolation."""
     opening = shown.opening
-    body = _open_acknowledgement(first, frame, opening.previous, first.cohort(opening.number - 1))
+    signers, _ = _witnesses(first, opening.number)
+    body = _open_acknowledgement(first, frame, opening.previous, signers)
     told = payload_of(body, Acknowledgement)
     if (told.aggregate_sha256, told.opens) != (opening.aggregate_sha256, opening.statement(first.plan.digest)):
         raise ProtocolViolation(SERVER_INDEX, f"shows what {first.roster.name(body.sender)} signed of something else")

@@ -478,7 +478,7 @@ def test_only_the_cohort_before_shows_the_way(finished: Finished, first: RoundSe
     enough = [frames[member] for member in others[:3]]
     with pytest.raises(ProtocolViolation, match="whose word does not count there"):
         follow_return(first, Return(third.opening, (*enough, frames[stranger])), drawn, 1)
-    with pytest.raises(ProtocolViolation, match="3 signatures of other clients"):
+    with pytest.raises(ProtocolViolation, match="3 signatures of others"):
         follow_return(first, Return(third.opening, tuple(enough)), drawn, 1)
     (undrawn, *_) = set(EVERYBODY) - set(first.cohort(3))
     assert show_return(third, frames, undrawn) is None

@@ -204,13 +204,15 @@ def test_who_was_away_for_two_rounds_is_in_the_sums_after_its_return(
     assert recall_state(session_folder(world.state(AWAY), followed[-1]), followed[-1].context.round_digest) == b"pp"
     found = verify_together(world.transcripts(AWAY, tuple(followed)), world.trust)
     verdicts = [each.verdict for each in found if isinstance(each, Verified)]
+    signers = {"masked": 3, "shared": 2, "encrypted": 1}[protection]  # helpers, where they confirm outcomes
+    gap = GAP.replace("3 members'", f"{signers} members'")
     assert verdicts == [
         "verifies",
-        f"consistent, but {GAP}",
+        f"consistent, but {gap}",
         "verifies",
     ]
     assert isinstance(found[1], Verified)
-    assert found[1].proves.startswith("if the rounds before it ended as 3 members have signed: ")
+    assert found[1].proves.startswith(f"if the rounds before it ended as {signers} members have signed: ")
     for member in OTHERS:
         own = verify_together(world.transcripts(member, ended.stages), world.trust)
         assert [each.verdict for each in own if isinstance(each, Verified)] == ["verifies"] * 5
@@ -350,7 +352,7 @@ def test_who_is_shown_another_state_stays_out(tmp_path: Path, monkeypatch: pytes
     end = ended.clients.pop(AWAY)
     assert isinstance(end, SessionAborted)
     assert "answered too late" in end.reason
-    assert "no later round was shown to it, with 3 other clients' signatures: server: shows what" in end.reason
+    assert "no later round was shown to it, with the signatures of 3 other clients: server: shows what" in end.reason
     assert members_of(world, ended) == [EVERYONE, *[OTHERS] * 4]
     assert all("return" not in kinds_of(path) for path in world.state(AWAY).rglob(FILE_NAME))
 
@@ -374,16 +376,21 @@ def changed(**fields: Any) -> Change:
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
-    "too few": (lambda world, frames: frames[1:], "2 signatures of other clients"),
-    "one twice": (lambda world, frames: (frames[0], frames[0], frames[1]), "one client's signature twice"),
+    "too few": (lambda world, frames: frames[1:], "2 signatures of others"),
+    "one twice": (lambda world, frames: (frames[0], frames[0], frames[1]), "one party's signature twice"),
     "two of one": (
         lambda world, frames: (signed(world, OPENING, 1), *frames[:1], *frames[2:]),
-        "one client's signature twice",
+        "one party's signature twice",
     ),
-    "its own": (lambda world, frames: (signed(world, OPENING, AWAY), *frames[1:]), "2 signatures of other clients"),
-    "the server's": (lambda world, frames: (signed(world, OPENING, SERVER_INDEX), *frames[1:]), "which is no client"),
-    "an aggregator's": (lambda world, frames: (signed(world, OPENING, 5), *frames[1:]), "which is no client"),
-    "a stranger's": (lambda world, frames: (signed(world, OPENING, 1, claims=4000), *frames[1:]), "which is no client"),
+    "its own": (lambda world, frames: (signed(world, OPENING, AWAY), *frames[1:]), "2 signatures of others"),
+    "the server's": (
+        lambda world, frames: (signed(world, OPENING, SERVER_INDEX), *frames[1:]),
+        "whose word does not count",
+    ),
+    "a stranger's": (
+        lambda world, frames: (signed(world, OPENING, 1, claims=4000), *frames[1:]),
+        "whose word does not count",
+    ),
     "forged": (
         lambda world, frames: (signed(world, OPENING, AWAY, claims=1), *frames[1:]),
         "not signed by its identity",
@@ -406,8 +413,34 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> SimulatedFederation:
-    """A plan that nobody plays, with aggregators."""
-    return world_of(tmp_path_factory.mktemp("plan"), protection="shared")
+    """A plan that nobody plays."""
+    return world_of(tmp_path_factory.mktemp("plan"))
+
+
+@pytest.mark.parametrize(("protection", "helpers"), [("shared", (5, 6)), ("encrypted", (5,))])
+def test_helpers_show_the_way_back_where_they_confirm(
+    tmp_path: Path, protection: str, helpers: tuple[int, ...]
+) -> None:
+    """All helpers' signatures, and theirs alone: clients may have acknowledged an outcome that is never confirmed."""
+    world = world_of(tmp_path, protection=protection)
+    theirs = tuple(signed(world, OPENING, helper) for helper in helpers)
+    clients = tuple(signed(world, OPENING, member) for member in OTHERS)
+    assert follow_return(world.setup, Return(OPENING, theirs), AWAY, 1, STATE).number == 4
+    frames = dict(zip((*helpers, *OTHERS), (*theirs, *clients), strict=True))
+    setup = follow_return(world.setup, Return(OPENING, theirs), AWAY, 1)
+    shown = show_return(setup, frames, AWAY)
+    assert shown is not None
+    assert shown.acknowledgements == theirs
+    assert show_return(setup, {member: frames[member] for member in OTHERS}, AWAY) is None
+    for some, words in (
+        (clients, "whose word does not count"),
+        ((*theirs[1:], clients[0]), "whose word does not count"),
+    ):
+        with pytest.raises(ProtocolViolation, match=words):
+            follow_return(world.setup, Return(OPENING, some), AWAY, 1)
+    if theirs[1:]:
+        with pytest.raises(ProtocolViolation, match=r"1 signatures of others .* fewer than 2"):
+            follow_return(world.setup, Return(OPENING, theirs[1:]), AWAY, 1)
 
 
 def test_three_signatures_of_others_show_the_way_back(world: SimulatedFederation) -> None:
@@ -474,9 +507,9 @@ def test_where_rounds_do_not_stand_alone_nobody_returns() -> None:
 
 
 def test_the_server_shows_no_more_than_it_has(world: SimulatedFederation) -> None:
-    """It shows nothing before t others have signed; neither who asks nor an aggregator is one of them."""
+    """It shows nothing before t others have signed; who asks is not one of them."""
     setup = follow_return(world.setup, Return(OPENING, tuple(signed(world, OPENING, m) for m in OTHERS)), AWAY, 1)
-    frames = {member: signed(world, OPENING, member) for member in (1, AWAY, 3, 5, 6)}
+    frames = {member: signed(world, OPENING, member) for member in (1, AWAY, 3)}
     assert show_return(setup, frames, AWAY) is None
     shown = show_return(setup, frames | {4: signed(world, OPENING, 4)}, AWAY)
     assert shown is not None
