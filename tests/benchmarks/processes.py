@@ -151,7 +151,7 @@ async def _serve(folder: Path, members: Members) -> dict[str, Usage]:
 
 
 class _Link(Link):
-    """Says when it has acknowledged; the last of all holds that back until the others have, as the server serves so long.
+    """Says when it has acknowledged; the last of all holds that back until the others have: so long the server serves.
 
     Nobody ends before the last has acknowledged: a result is one that enough of them have.
     """
