@@ -120,7 +120,7 @@ class PopulationRound(TrainingRound):
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """An empty tuple: each configuration's optimiser moments are in the state's groups instead."""
+        """An empty tuple: the optimiser moments of each tried configuration lie in the model state itself."""
         return ()
 
     @property

@@ -151,7 +151,7 @@ class WorkingState(Protocol):
     def work(
         self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Do this state's work; `kept` returns a client's stored upload, `noise` (or None) draws the helper's noise."""
+        """Return what the helper sends next, from the uploads that `kept` returns by client, with `noise` of its own, if any."""
 
 
 @runtime_checkable

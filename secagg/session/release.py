@@ -59,7 +59,11 @@ def open_release(setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iter
 
     def signed(frame: bytes, message: type) -> tuple[int, Any]:
         sender = peek(frame).sender
-        body = open_frame(frame, setup.roster, setup.context.round_digest, sender, SERVER_INDEX)
+        try:
+            body = open_frame(frame, setup.roster, setup.context.round_digest, sender, SERVER_INDEX)
+        except ProtocolViolation as error:
+            problem = f"releases what is not signed: {setup.roster.name_culprit(error)}"
+            raise ProtocolViolation(SERVER_INDEX, problem) from None
         return sender, payload_of(body, message)
 
     rules, context = setup.protocol.release, setup.context

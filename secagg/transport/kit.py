@@ -91,7 +91,7 @@ class OpenedKit:
 def make_kits(
     folder: Path, passphrase: bytes | None, plan: Path | None, limits: Path | None, addresses: Mapping[str, str]
 ) -> dict[str, str]:
-    """Make a kit for every member in an authority's folder; return the content of each kit's file by member.
+    """Make the file by which each member joins (kit): roster, certificates, addresses; return the contents by name.
 
     Raises BadInput for what no member could join by: a plan of another roster, addresses of strangers, limits that are
     none, a certificate that has expired or is not for the keys of now.

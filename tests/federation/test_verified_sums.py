@@ -16,21 +16,27 @@ import pytest
 import secagg.session.server_session as server_module
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
-from secagg.errors import SessionAborted
+from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.federation import session_folder
 from secagg.protection.masking import PROVEN, unmasking
 from secagg.protection.masking import server as masking_server
+from secagg.protection.masking.messages import Unmasking
 from secagg.protection.masking.tags import no_words
+from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, unpack_sum
 from secagg.session.purging import purge, purge_sum
+from secagg.session.release import open_release
+from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript, sign_frame
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import NOTHING_BROUGHT, Verified
+from secagg.wire import decode, encode
 from tests.federation.test_gate import EXACT, LONELY, gated, held
 from tests.worlds.federation import FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left
 
 VANISHED = 4
+STEPS = ("Directory", "Inbox", "Survivors")
 Lie = Callable[[Any, Integers], Integers]
 
 
@@ -166,6 +172,52 @@ def test_transcript_of_a_client_proves_the_sum(shown: Finished) -> None:
     assert PROVEN in first.proves
     assert PROVEN not in last.proves
     assert "the server's word alone" in last.proves
+
+
+def reopened(finished: Finished, change: Callable[[Unmasking], Unmasking], steps: tuple[str, ...] = STEPS) -> None:
+    """Have the first client open the census from a changed list, which the server's outcome names."""
+    world, played = finished
+    home = census_of(world, played, 1)
+    listed = encode(change(decode(Unmasking, (home / "release-1.bin").read_bytes())))
+    (home / "release-1.bin").write_bytes(listed)
+    bodies = [peek(each.content) for each in read_transcript(home / FILE_NAME) if each.kind == "received"]
+    true = next(payload_of(body, Outcome) for body in bodies if body.step == "Outcome")
+    named = replace(true, release=(true.release[0], Attachment.of(listed), *true.release[2:]))
+    assert open_release(played.stages[0], named, home, [body for body in bodies if body.step in steps]) is not None
+
+
+def forged(world: SimulatedFederation, frame: bytes, key: int, **changes: Any) -> bytes:
+    """A client's frame with another body, signed by another party."""
+    return sign_frame(world.keys[key], replace(peek(frame), **changes))
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "words"),
+    [
+        (
+            SERVER_INDEX,
+            {},
+            "releases what is not signed: client-4: the frame UploadHeader is not signed by its identity",
+        ),
+        (VANISHED, {"round_digest": bytes(32)}, "releases what is not signed: client-4: .* another session or plan"),
+        (VANISHED, {"receiver": 2}, "releases what is not signed: client-4: .* addressed to another member"),
+        (VANISHED, {"step": "Opening"}, "UploadHeader is awaited"),
+    ],
+    ids=["of the server's", "of another round", "for another", "of another step"],
+)
+def test_forged_headers_of_uploads_blame_the_server(over: Finished, key: int, changes: Any, words: str) -> None:
+    """The frame that announced an upload must be its client's, of this round; whoever shows another is the server."""
+    reopened(over, lambda listed: listed)
+    with pytest.raises((ProtocolViolation, MalformedMessage), match=words) as caught:
+        reopened(over, lambda listed: replace(listed, uploads=(forged(over[0], listed.uploads[0], key, **changes),)))
+    assert isinstance(caught.value, MalformedMessage) or caught.value.culprit == SERVER_INDEX
+
+
+@pytest.mark.parametrize("missing", STEPS)
+def test_release_without_what_it_is_checked_by_is_refused(over: Finished, missing: str) -> None:
+    """Where the server never sent directory, dealers or survivors nothing is opened."""
+    with pytest.raises(ProtocolViolation, match=f"party 0: releases a sum without the {missing}"):
+        reopened(over, lambda listed: listed, tuple(step for step in STEPS if step != missing))
 
 
 @pytest.mark.parametrize("party", [SERVER_INDEX, 1])

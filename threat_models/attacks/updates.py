@@ -67,7 +67,7 @@ def trains_nothing(session: Session) -> str:
 
 
 def may_move(session: Session, is_such: Callable[[TrainingRound], bool]) -> bool:
-    """Return whether any visible training round satisfies `is_such` or, with none visible, whether the plan has any."""
+    """Return whether a training round that the adversary sees (if none, any of the plan) satisfies `is_such`."""
     shown = [each.round for each in (*session.earlier, session)]
     if chains := [round_ for round_ in shown if is_one_chain(round_)]:
         return any(map(is_such, chains))

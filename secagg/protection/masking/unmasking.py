@@ -1,4 +1,4 @@
-"""The masks in a sum of uploads, and the release from which everyone who is shown the sum opens and checks it.
+"""The masks in a sum of uploads, and the release from which clients open and check the sum themselves.
 
 A release is the integer sum Y of the survivors' masked uploads, then an `Unmasking`, then the uploads that this one
 announces. X = Y less the masks that follow from the opened secrets. Its digest and the signed tags (`.tags`) show
@@ -181,17 +181,21 @@ def open_release(
     server for whatever does not fit, a client whose signed tags are not those of the upload that it signed.
     """
     survivors: Survivors = heard[Survivors]
+    directory, dealers = heard[Directory], heard[Inbox].dealers
     packed, listed = parts[0], decode(Unmasking, parts[1])
     if survivors.members != members:
         raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
+    if not set(members) <= set(dealers) <= set(directory.members):
+        raise ProtocolViolation(
+            SERVER_INDEX, "opens a sum of clients that are not in its directory, or dealt no shares"
+        )
     if hashlib.sha256(packed).digest() != survivors.total:
         raise ProtocolViolation(SERVER_INDEX, "releases another sum of the uploads than the one that was endorsed")
-    summed = SummedUploads(context, heard[Directory], heard[Inbox].dealers, members)
-    total = unpack_total(context, packed)
-    announced = {}
+    summed = SummedUploads(context, directory, dealers, members)
+    total, announced = unpack_total(context, packed), dict[int, Words]()
+    masked_for = directory.digest, bind.members_digest(dealers)
     for frame, upload in zip(listed.uploads, parts[2:], strict=False):
         sender, header = signed(frame, UploadHeader)
-        masked_for = heard[Directory].digest, bind.members_digest(heard[Inbox].dealers)
         named = hashlib.sha256(upload).digest(), *masked_for
         if sender in announced or (header.digest, header.directory, header.dealers) != named:
             raise ProtocolViolation(SERVER_INDEX, f"shows an upload of member {sender} that it did not sign")

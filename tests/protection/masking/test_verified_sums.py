@@ -266,6 +266,16 @@ LIES: dict[str, tuple[int, str, Callable[[Shown], Shown]]] = {
         "other uploads than it announces",
         lambda shown: shown.listing(uploads=shown.listed.uploads * 2),
     ),
+    "a survivor without a key": (
+        SERVER_INDEX,
+        "not in its directory, or dealt no shares",
+        lambda shown: replace(shown, heard=shown.heard | {Directory: Directory(shown.heard[Directory].entries[1:])}),
+    ),
+    "a survivor that dealt no shares": (
+        SERVER_INDEX,
+        "not in its directory, or dealt no shares",
+        lambda shown: replace(shown, heard=shown.heard | {Inbox: Inbox((2, 3, 4, 5, 6), shown.heard[Inbox].shares)}),
+    ),
     "other clients": (
         SERVER_INDEX,
         "names other clients than those that were opened",
