@@ -108,7 +108,7 @@ class MPFT(Slotted):
         return self.place(examples, slot_of(examples.records, self.slots))
 
     def sum_in(self, cells: Integers, local: Local) -> Contribution:
-        """Return a client's counts and sums of examples for each cluster of a class; `cells` (n,) names each example's."""
+        """Return a client's counts and sums of examples per cluster of a class; `cells` (n,) name each example's."""
         return Contribution(sum_cells(local.examples, cells, (local.classes, *self.parts)))
 
     def finalize(self, opened: OpenedTotal) -> Step:

@@ -107,7 +107,7 @@ class Law:
         return (self.first + np.arange(len(self.masses), dtype=np.float64)) * self.step
 
     def delta(self, epsilon: float) -> float:
-        """Return the δ of this privacy-loss distribution at ε, which is ≥ 0 and not below the smallest loss of its grid."""
+        """Return the δ of this privacy-loss distribution at ε ≥ 0, which is not below the least loss of the grid."""
         start = max(0, math.floor(epsilon / self.step) + 1 - self.first)
         over = -np.expm1(epsilon - self.losses[start:])
         return min(1.0, float(self.masses[start:] @ over) * (1 + 2.0**-30) + self.infinite)

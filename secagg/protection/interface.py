@@ -151,7 +151,7 @@ class WorkingState(Protocol):
     def work(
         self, context: Any, me: LocalParty, kept: Callable[[int], bytes], noise: Callable[[], Integers] | None
     ) -> Transition:
-        """Return what the helper sends next, from the uploads that `kept` returns by client, with `noise` of its own, if any."""
+        """Return what the helper sends next, from clients' uploads (`kept`) and its own `noise`, if any."""
 
 
 @runtime_checkable

@@ -105,7 +105,7 @@ class ServerSession:
 
     @property
     def draw(self) -> Draw | None:
-        """The random draw of the clients of every round, where this session makes it; None before, and in other sessions."""
+        """The random draw of all rounds' clients, once this session has made it; None in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
 

@@ -70,7 +70,7 @@ def sign_manifest(context: SharedContext, identity: SigningKey, client: int, dig
 
 
 def manifest_is_signed(context: SharedContext, manifest: ShareManifest) -> bool:
-    """Return whether a client signed this list of the digests of its shares, one for each aggregator, in this session."""
+    """Return whether a client signed the list of its shares' digests, one for each aggregator, in this session."""
     identity = context.identities.get(manifest.client, b"")
     complete = len(manifest.digests) == len(context.aggregators)
     return complete and is_signed(identity, manifest.signature, "shared manifest", *_manifest_parts(context, manifest))
