@@ -381,9 +381,15 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "one client's signature twice",
     ),
     "its own": (lambda world, frames: (signed(world, OPENING, AWAY), *frames[1:]), "2 signatures of other clients"),
-    "the server's": (lambda world, frames: (signed(world, OPENING, SERVER_INDEX), *frames[1:]), "which is no client"),
-    "an aggregator's": (lambda world, frames: (signed(world, OPENING, 5), *frames[1:]), "which is no client"),
-    "a stranger's": (lambda world, frames: (signed(world, OPENING, 1, claims=4000), *frames[1:]), "which is no client"),
+    "the server's": (
+        lambda world, frames: (signed(world, OPENING, SERVER_INDEX), *frames[1:]),
+        "whose word does not count",
+    ),
+    "an aggregator's": (lambda world, frames: (signed(world, OPENING, 5), *frames[1:]), "whose word does not count"),
+    "a stranger's": (
+        lambda world, frames: (signed(world, OPENING, 1, claims=4000), *frames[1:]),
+        "whose word does not count",
+    ),
     "forged": (
         lambda world, frames: (signed(world, OPENING, AWAY, claims=1), *frames[1:]),
         "not signed by its identity",
