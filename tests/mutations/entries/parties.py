@@ -226,6 +226,32 @@ ENTRIES = (
         ("session/test_one_result.py::test_server_that_keeps_the_confirmation_back_gives_nobody_a_result[masked]",),
     ),
     PlantedFault(
+        "accepted and left out in peace",
+        "An abort of its own does not contradict the server's signed acceptance of a client's upload.",
+        "secagg.protection.interface:Acceptance.is_broken_by",
+        (("is_personal or self.denies(reason, name)", "self.denies(reason, name)"),),
+        ("session/test_acceptance.py::test_server_that_leaves_out_what_it_signed_for_is_named[masked]",),
+    ),
+    PlantedFault(
+        "acceptance of another upload counts",
+        "A client keeps the server's signature for a frame that it has not sent.",
+        "secagg.session.member_session:MemberSession._send_to_server",
+        (("payload_of(body, Taken).frame != hashlib.sha256(frame).digest()", "False"),),
+        ("session/test_acceptance.py::test_signature_for_something_else_is_refused",),
+    ),
+    PlantedFault(
+        "late acceptance hides what was heard",
+        "A late answer to an upload makes the next life ask again for a step's message, and believe another one.",
+        "secagg.session.member_session:_MemberTranscript._take_servers",
+        (("if body.step == tag_of(Taken):", "self.heard = body\n        if body.step == tag_of(Taken):"),),
+        (
+            (
+                "session/test_lies_at_every_write.py::test_lie_around_a_death"
+                "[masked-client-Survivors-from the second life on]"
+            ),
+        ),
+    ),
+    PlantedFault(
         "only clients owe an acknowledgement",
         "The server does not wait for the other helpers' acknowledgements.",
         "secagg.session.server_protocol:ServerProtocol.waiting_for",
