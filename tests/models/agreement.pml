@@ -34,7 +34,8 @@
    Mutants (each must break a property): see MUTANTS in search.py.
    Helpers: with HELPER an honest key holder (or the one honest aggregator, all others colluding) confirms outcomes in
    place of clients. The survivor set is the helper's then, and there is no draw: neither is modelled. What
-   the helper acknowledges is called 1. */
+   the helper acknowledges is called 1. With RETURN_BY_HELPER its signature stands for missed rounds, as in the code
+   (`_witnesses` in secagg/session/rounds.py). Without it clients' signatures do, as they once did: a mutant. */
 
 #define CLIENTS 4
 #define LAST 3
