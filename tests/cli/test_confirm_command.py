@@ -9,6 +9,7 @@ from secagg.errors import Unconfirmed
 from secagg.protection.messages import Confirmation
 from secagg.transcript import FILE_NAME
 from tests.cli.command import Command
+from tests.cli.test_verify_command import keys_in
 from tests.worlds.federation import SimulatedFederation, run_federation
 
 ME, OTHER = 2, 3
@@ -40,7 +41,7 @@ def test_another_partys_file_confirms(unconfirmed: SimulatedFederation, secagg: 
     assert (before.code, "too few have acknowledged its outcome" in before.out) == (4, True)
     said = secagg("confirm", transcript(unconfirmed, OTHER), "--state", state, "--json", "-")
     assert (said.code, said.json) == (0, {"confirmed": str(own)})
-    after = secagg("verify", own, "--quiet")
+    after = secagg("verify", own, "--tls", keys_in(state / "tls", unconfirmed.keys[ME]), "--quiet")
     assert (after.code, "too few" in after.out) == (0, False)
     assert secagg("confirm", transcript(unconfirmed, 0), "--state", state).code == 0
 
