@@ -163,7 +163,7 @@ class Confirmation:
 @message("Return")
 @dataclass(frozen=True)
 class Return:
-    """The opening message of a round, sent to a client that was away, with other clients' signed acknowledgements."""
+    """The opening message of a round, sent to a client that was away, with others' signed acknowledgements."""
 
     opening: RoundOpening
     acknowledgements: Annotated[tuple[bytes, ...], Items(1, MAX_CLIENTS, each=Length(1, 1024))]

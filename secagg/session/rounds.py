@@ -5,7 +5,9 @@
 Every party that has checked the end of a round acknowledges it, and names in that the opening that follows from it for
 this plan. Acknowledgements of t other clients (`witnesses_of`) make an opening as certain to who was away as
 the quorum of a masked sum makes a set of survivors: of any t at most c lie, any two sets of t share an honest client,
-and no honest one acknowledges two ends of one session. The server can keep them back; it cannot make them up.
+and no honest one acknowledges two ends of one session. The server can keep them back; it cannot make them up. Where
+helpers confirm outcomes, their signatures alone count (`Protection.confirmers`): a client may have acknowledged an end
+that is never confirmed.
 
 In a plan with cohorts who is not drawn is away. It returns in the next round that it is drawn for, on the word of t
 members of the cohort before it, 2t > k + c: all c colluders may be in that. At the end the last cohort signs the result

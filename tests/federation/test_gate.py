@@ -353,7 +353,7 @@ def test_explanation_states_the_gate() -> None:
     ("protection", "others"),
     [
         ("masked", ""),
-        ("shared", " and of each aggregator"),
+        ("shared", " and of the server and each aggregator"),
         ("encrypted", " and of the server and the key holder"),
     ],
 )
