@@ -191,8 +191,10 @@ VOID = "the draw is void; nothing was computed: agree on a new plan"
 
 def denies_reveal(reason: str, name: str) -> bool:
     """Return whether the server ends a draw for the reason that it has no reveal of the member of this name."""
-    names, _, _ = reason.removeprefix(_NO_REVEAL).partition(": ")
-    return reason.startswith(_NO_REVEAL) and name in names.split(", ")
+    listed, end, _ = reason.removeprefix(_NO_REVEAL).partition(": ")
+    names = listed.split(", ")
+    whole = names if end else names[:-1]  # of a reason that was cut off, the last name may be a part of another
+    return reason.startswith(_NO_REVEAL) and name in whole
 
 
 def quorum_of(context: SessionContext) -> int:

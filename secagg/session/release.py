@@ -12,7 +12,7 @@ from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers, sum_digest
-from secagg.errors import ProtocolViolation
+from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.protection.messages import Attachment, Outcome
 from secagg.session.attachments import SUM_FILE, read_kept
 from secagg.session.round_setup import RoundSetup
@@ -70,7 +70,10 @@ def open_release(setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iter
     if rules is None:
         vector = context.ring.decode(context.ring.unpack(parts[0], context.length))
     else:
-        vector = rules.open(context, _evidence(rules.evidence, bodies), outcome.members, parts, signed)
+        try:
+            vector = rules.open(context, _evidence(rules.evidence, bodies), outcome.members, parts, signed)
+        except MalformedMessage as error:
+            raise ProtocolViolation(SERVER_INDEX, f"releases what cannot be read: {error}") from None
     if sum_digest(vector) != outcome.aggregate_sha256:
         raise ProtocolViolation(SERVER_INDEX, "the released sum is not the one that the outcome names")
     return vector

@@ -135,7 +135,7 @@ class OpenedSecret:
     """A survivor's self-mask seed, or the private mask key of a client that dropped out."""
 
     member: Index
-    secret: Key
+    secret: Key = field(repr=False)
 
 
 @message("OpenedTerm")
@@ -144,7 +144,7 @@ class OpenedTerm:
     """A vector that follows from a client's opened seed and is taken from the sum; no kind of it exists so far."""
 
     member: Index
-    seed: Key
+    seed: Key = field(repr=False)
     kind: Annotated[str, Text(1, 20)]
     scale: Annotated[float, Range(1e-6, 1e15)]
 

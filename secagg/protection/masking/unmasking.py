@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -47,6 +48,7 @@ from secagg.protection.masking.tags import (
 from secagg.protection.messages import Attachment, UploadHeader
 from secagg.wire import decode, encode
 
+_log = logging.getLogger("secagg.server")
 _MOST_BYTES_A_CLIENT = 512
 """More than the secret and the tags of one client take in an `Unmasking`."""
 EVIDENCE = (Directory, Inbox, Survivors)
@@ -137,6 +139,8 @@ class MaskedSum:
     ) -> tuple[bytes, ...]:
         """Return the sum of the uploads, their `Unmasking`, and each upload whose tags are missing or wrong.
 
+        Wrong tags are left out, so that a client that signs them costs the others its upload and not their session; the
+        server's transcript holds both, signed.
         `read` returns a client's upload, `frames` are those that announced them.
         """
         total = no_words(context)
@@ -148,7 +152,10 @@ class MaskedSum:
         if (of_total != sum((*tagged.values(), *others), np.zeros_like(of_total))).any():
             found = ((m, tags_of(self.parts, [words_of(context, read(m))])[0]) for m in tagged)
             shown = sorted((*shown, *(member for member, tags in found if (tags != tagged[member]).any())))
-        listed = Unmasking(self.secrets, self.tags, tuple(frames[member] for member in shown))
+            names = ", ".join(context.names[member] for member in shown if member in tagged)
+            _log.warning("tags that are not those of the upload, which is released in their place: %s", names)
+        tags = tuple(each for each in self.tags if each.member not in shown)
+        listed = Unmasking(self.secrets, tags, tuple(frames[member] for member in shown))
         return pack_total(context, total), encode(listed), *map(read, shown)
 
 

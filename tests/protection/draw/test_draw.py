@@ -255,6 +255,8 @@ def test_a_draw_opens_nothing(context: SessionContext) -> None:
         ("the server has no reveal of client-3, client-1: the draw is void", True),
         ("the server has no reveal of client-12: the draw is void", False),
         ("only 2 members came to the draw; client-1 did not", False),
+        ("the server has no reveal of client-3, client-1", False),  # cut off: it may be the beginning of client-12
+        ("the server has no reveal of client-1, client-3", True),
     ],
 )
 def test_whose_reveal_a_server_denies(reason: str, is_denied: bool) -> None:
