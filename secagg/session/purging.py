@@ -15,10 +15,10 @@ from pathlib import Path
 from methods import method_of
 from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.protection.messages import Confirmation, Outcome
+from secagg.protection.messages import Outcome
 from secagg.session.attachments import OPENING_FILE, SUM_FILE
 from secagg.session.member_session import VECTOR_FILE
-from secagg.session.release import RELEASE_FILE, release_files
+from secagg.session.release import RELEASE_FILE
 from secagg.session.staging import vector_path
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.system.files import sync_folder
@@ -45,8 +45,6 @@ def purge(folder: Path) -> int | None:
             return None
         uploads = vector_path(folder, 0).parent
         vectors = [*uploads.glob("*"), *folder.glob(VECTOR_FILE)]
-        if any(_has_step(record, Confirmation) for record in journal.records()):  # before, members may still need them
-            vectors += set(folder.glob(RELEASE_FILE.format("*"))) - set(release_files(folder, (None, None)))
         _delete([*vectors, uploads], folder, "vectors")
         return len(vectors)
 
@@ -107,9 +105,6 @@ def _opens_alone(plan: Plan) -> bool:
 
 def _is_end(record: Record) -> bool:
     """Return whether a record ends its session, so that no vector is read after it."""
-    return record.kind == "aborted" or _has_step(record, Outcome)
-
-
-def _has_step(record: Record, message: type) -> bool:
-    """Return whether a record is a frame with this message."""
-    return record.kind in ("sent", "received") and peek(record.content).step == tag_of(message)
+    return record.kind == "aborted" or (
+        record.kind in ("sent", "received") and peek(record.content).step == tag_of(Outcome)
+    )

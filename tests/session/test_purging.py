@@ -8,8 +8,7 @@ import pytest
 
 from secagg.errors import BadInput, TranscriptInvalid
 from secagg.session.purging import purge, session_folders
-from secagg.session.release import RELEASE_FILE
-from secagg.transcript import FILE_NAME, Journal, peek, read_transcript
+from secagg.transcript import Journal
 from secagg.verification.transcript_series import verify_transcript
 from tests.session.forging import invalid, position, rewrite
 from tests.session.test_verification import changed_outcome
@@ -143,24 +142,3 @@ def test_folder_without_sessions_is_refused(tmp_path: Path) -> None:
     """A folder that holds no party's sessions is the user's mistake."""
     with pytest.raises(BadInput, match="no sessions in"):
         session_folders(tmp_path)
-
-
-@pytest.mark.parametrize("is_confirmed", [True, False])
-async def test_shown_uploads_go_once_the_outcome_is_confirmed(tmp_path: Path, is_confirmed: bool) -> None:
-    """Vectors that were released whole are deleted too, the sum and what it follows from stay; nothing goes before."""
-    world = await played(tmp_path, "masked")
-    for member in (0, 1):
-        home = world.home(member)
-        for place in range(4):
-            (home / RELEASE_FILE.format(place)).write_bytes(b"released")
-        if not is_confirmed:
-            records = read_transcript(home / FILE_NAME)
-            (home / FILE_NAME).unlink()
-            journal = Journal(home / FILE_NAME)
-            for record in records:
-                if record.kind not in ("sent", "received") or peek(record.content).step != "Confirmation":
-                    journal.append(record.kind, record.content)  # type: ignore[arg-type]
-            journal.close()
-        purge(home)
-        left = {place for place in range(4) if (home / RELEASE_FILE.format(place)).exists()}
-        assert left == ({0, 1} if is_confirmed else {0, 1, 2, 3})
