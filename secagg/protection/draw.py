@@ -36,7 +36,7 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.encoding import Integers, Residues
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty, Protection, Script, SessionContext
-from secagg.protection.interface import Acceptance, CollectingStep, Outgoing, Transition
+from secagg.protection.interface import Acceptance, CollectingStep, Outgoing, Transition, quorum_of
 from secagg.protection.messages import Digest, Entries, Index, Outcome, Return, Signature, UploadHeader
 from secagg.wire import Items, Length, message
 
@@ -195,11 +195,6 @@ def denies_reveal(reason: str, name: str) -> bool:
     names = listed.split(", ")
     whole = names if end else names[:-1]  # of a reason that was cut off, the last name may be a part of another
     return reason.startswith(_NO_REVEAL) and name in whole
-
-
-def quorum_of(context: SessionContext) -> int:
-    """Return the fewest members that client sampling needs: the least t with 2t > n + c, for n clients, c colluders."""
-    return (len(context.identities) + context.colluders) // 2 + 1
 
 
 def commit(context: SessionContext, me: LocalParty) -> Transition:

@@ -79,6 +79,14 @@ class SessionContext:
         return self.packed_bytes
 
 
+def quorum_of(context: SessionContext) -> int:
+    """Return the least t with 2t > n + c for the round's n clients and c colluders.
+
+    Any two sets of t clients then share an honest one (Bonawitz et al. 2017, section 6.2).
+    """
+    return (len(context.identities) + context.colluders) // 2 + 1
+
+
 @dataclass(frozen=True)
 class LocalParty:
     """The party on this machine: its roster index, its identity key and its source of randomness.
@@ -483,7 +491,7 @@ class Protection:
     """Whether a key holder decrypts the exact sum, so that aggregators cannot add the noise."""
     confirmers: Callable[[Any], tuple[frozenset[int], int]] = lambda context: (
         frozenset(context.clients),
-        (len(context.clients) + context.colluders) // 2 + 1,
+        quorum_of(context),
     )
     """Returns the parties whose acknowledgements confirm an outcome, and how many of them are enough.
 

@@ -23,9 +23,9 @@ from secagg.protection.draw import (
     NonceReveal,
     check_draw,
     denies_reveal,
-    quorum_of,
     seed_of,
 )
+from secagg.protection.interface import quorum_of
 from secagg.protection.messages import Attachment, RoundOpening
 from secagg.randomness import OperatingSystem
 from secagg.session.rounds import outcome_of_draw
