@@ -11,6 +11,7 @@ from secagg.crypto.labels import labelled
 from secagg.crypto.shared_work import once
 from secagg.randomness import RandomSource
 
+SIGNATURE_BYTES = 64
 _PRIME = 2**255 - 19
 _OF_ORDER_8 = (
     0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,

@@ -2,7 +2,7 @@
 
 Key = a 32-byte derived key used for one stream only, initial counter = 0. Entry k of the stream is the k-th
 little-endian word of the keystream: 4 bytes wide in rings of up to 32 bits, 8 bytes above. A ring of fewer bits
-takes the word modulo 2^bits, which keeps it uniform.
+takes the word modulo 2^bits, which keeps it uniform. What follows in the keystream serves other masks (`keystream`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from numpy.typing import NDArray
 _CHUNK_BYTES = 1 << 17  # stays in the second-level cache between encryption and addition
 _ZEROS = bytes(_CHUNK_BYTES)
 _BLOCK_BYTES = 16
+
+
+def keystream(key: bytes, size: int, first: int) -> bytes:
+    """Return `size` bytes of a key's keystream from its block number `first` on, of 16 bytes each."""
+    return Cipher(AES256(key), CTR(first.to_bytes(_BLOCK_BYTES, "big"))).encryptor().update(bytes(size))
 
 
 class MaskStream:

@@ -143,7 +143,7 @@ class InMemorySession:
         self._charge(index, len(data))
         self.server.accept(index, decode(self.server.awaits, data))
         if isinstance(self.server, VectorState):
-            self._charge(index, self.server.vector_bytes)
+            self._charge(index, self.server.vector_bytes(index))
             self.server.inspect(index, self.uploads[index])
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class InMemorySession:
         ring, length = self.context.ring, self.context.length
         total = np.zeros(length, dtype=ring.word)
         for index in self.server.vectors:
-            total += ring.unpack(self.uploads[index], length)
+            total += ring.unpack(self.uploads[index][: self.context.packed_bytes], length)
         opened: Integers = self.server.open(self.context, total)
         return opened if self.noise is None or self.context.helpers else opened + self.noise()
 

@@ -193,9 +193,13 @@ def _gate(facts: PlanFacts) -> str:
     )
     sigma = _census_sigma(facts)
     if sigma is None:
-        others = f" and of {facts.protection.sum_trust}" if facts.protection.sum_trust else ""
+        if facts.kinds[0].context.proves_bits:
+            return (
+                f"{said}. Each client proves that its entries are 0 or 1, and checks the proofs of all and that the "
+                f"opened census is the sum of these entries: whoever lies, {least} clients say that they have what passes"
+            )
         return (
-            f"{said}. This rests on the word of every client{others}: no census entry is "
+            f"{said}. This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is "
             f"proven, and one of them that adds {least - 1} opens the sum of a class that one client alone has"
         )
     one, all_ = (f"{ndtr((holders - least) / sigma):.2g}" for holders in (1, clients))

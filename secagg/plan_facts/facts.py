@@ -53,7 +53,14 @@ class SumFacts:
             noise = calibration.largest
         records = 1 if spec.per is Unit.CLIENT else plan.max_records
         capacity = Capacity(len(context.clients), records, layout.bound, noise)
-        placed = replace(context, ring=capacity.ring(), length=layout.length, largest=capacity.largest)
+        is_exact_census = not plan.has_noise and all(block.kind is Kind.CENSUS for block in layout.blocks)
+        placed = replace(
+            context,
+            ring=capacity.ring(),
+            length=layout.length,
+            largest=capacity.largest,
+            proves_bits=is_exact_census and protection_named(plan.protection).hides_vectors,
+        )
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)
 
     def opened_noise(self, survivors: int) -> Noise | None:
@@ -104,7 +111,8 @@ class PlanFacts:
         noises = [each for each, _ in claim.releases.parts] if isinstance(claim, PrivacyClaim) else [None] * len(sums)
         pairs = zip(sums, noises, strict=True)
         facts = cls(plan, roster, method, protection, claim, tuple(SumFacts.of(plan, context, *pair) for pair in pairs))
-        sizes = [kind.context.packed_bytes for kind in facts.kinds]
+        each = [kind.context for kind in facts.kinds]
+        sizes = [of.packed_bytes + len(of.identities) * of.proof_bytes for of in each]
         shown = max(sizes if method.traits.shows_last_sum else sizes[:-1], default=0)
         if shown > MAX_ATTACHED:
             problem = f"a sum of {shown} bytes is too long to be shown to the members"

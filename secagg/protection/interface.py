@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.signatures import SigningKey
+from secagg.crypto.bit_proofs import PROOF_BYTES, SCALAR_BYTES
+from secagg.crypto.signatures import SIGNATURE_BYTES, SigningKey
 from secagg.encoding import Integers, Residues, Ring
 from secagg.errors import ProtocolViolation
 from secagg.protection.messages import Attachment
@@ -39,6 +40,7 @@ class SessionContext:
     `server` is the server's public key, `helpers` maps the index of every helper (aggregators, or the key holder:
     n + 1, …) to its own; both are empty where a protection has no use for them. `largest` is the plan's capacity: the
     largest absolute value of an entry of the sum, noise included; `security` the bits that encryption must have.
+    `proves_bits`: every entry of a client's vector is 0 or 1, and proven to be (`secagg.protection.proven_bits`).
     """
 
     round_digest: bytes
@@ -55,6 +57,7 @@ class SessionContext:
     helpers: Mapping[int, bytes] = field(default_factory=dict)
     largest: int = 0
     security: int = 128
+    proves_bits: bool = False
 
     @classmethod
     def of(cls, session: SessionContext) -> Self:
@@ -76,7 +79,17 @@ class SessionContext:
     @property
     def upload_bytes(self) -> int:
         """Size in bytes of a client's upload, without messages: one packed vector, unless a protection changes it."""
-        return self.packed_bytes
+        return self.packed_bytes + self.proof_bytes
+
+    @property
+    def proof_bytes(self) -> int:
+        """Size in bytes of the signed proofs that follow a client's vector; 0 in a sum without proofs."""
+        return (SIGNATURE_BYTES + self.length * PROOF_BYTES) * self.proves_bits
+
+    @property
+    def blinding_bytes(self) -> int:
+        """Size in bytes of packed blindings, of one client or of a sum of them; 0 in a sum without proofs."""
+        return self.length * SCALAR_BYTES * self.proves_bits
 
 
 def quorum_of(context: SessionContext) -> int:
@@ -209,9 +222,8 @@ class ServerState(Protocol):
 class VectorState(ServerState, Protocol):
     """The interface of a server's step that collects vectors, each announced by a message with length and digest."""
 
-    @property
-    def vector_bytes(self) -> int:
-        """The length in bytes that every message must announce for its vector."""
+    def vector_bytes(self, member: int) -> int:
+        """Return the length in bytes that this party's message must announce for its vector."""
 
     def inspect(self, member: int, vector: bytes) -> None:
         """Check the bytes of a vector that their sender announced. Raises ProtocolViolation if they cannot be used."""
@@ -336,10 +348,9 @@ class PackedVectors(CollectingStep[M]):
 
     _context: Any  # a SessionContext, or a protection's own
 
-    @property
-    def vector_bytes(self) -> int:
-        """Size in bytes of one packed vector."""
-        size: int = self._context.packed_bytes
+    def vector_bytes(self, member: int) -> int:
+        """Return the size in bytes of one packed vector, with the proofs that follow it."""
+        size: int = self._context.packed_bytes + self._context.proof_bytes
         return size
 
     def inspect(self, member: int, vector: bytes) -> None:

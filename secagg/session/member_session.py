@@ -296,7 +296,8 @@ class MemberSession:
     def _deliveries(self, message: type) -> dict[int, Delivery]:
         if self._is_client and message is self._script.announcement:
             return {each.receiver: each for each in self._setup.protocol.deliveries(self._context)}
-        return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, self._context.packed_bytes)}
+        size = self._vector_file.stat().st_size if self._vector_file.exists() else 0
+        return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, size)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
         """Send a state's frames. A helper that does not answer is ignored if the server already has an outcome."""

@@ -156,7 +156,8 @@ def with_release(
 ) -> SumResult:
     """Return an opened sum with the files that show others what it follows from, in a round that shows the sum.
 
-    `frames` are those that announced the `uploads`. Raises BadInput for a vector that is not the signed one.
+    `frames` are those that announced the `uploads`. Raises BadInput for a vector that is not the signed one,
+    SessionAborted for a sum that nobody can be shown.
     """
     if not (setup.shows_sum and isinstance(ready, SumToRelease)):
         return result
@@ -164,7 +165,10 @@ def with_release(
     def read(member: int) -> bytes:
         return read_vector(folder, setup.context.names[member], member, uploads[member].digest)
 
-    return replace(result, release=ready.release(setup.context, read, frames))
+    try:
+        return replace(result, release=ready.release(setup.context, read, frames))
+    except SessionAborted as error:
+        raise SessionAborted(f"{error.reason}; {COUNTS}") from None
 
 
 def write_result(setup: RoundSetup, result: SumResult, folder: Path) -> Outcome:

@@ -234,8 +234,8 @@ class ServerSession:
         if step is None:
             raise MalformedMessage(body.step, "no vector goes with this message")
         header = payload_of(body, step.awaits)
-        if header.length != step.vector_bytes:
-            raise ProtocolViolation(member, f"announces {header.length} bytes, not {step.vector_bytes}")
+        if header.length != (size := step.vector_bytes(member)):
+            raise ProtocolViolation(member, f"announces {header.length} bytes, not {size}")
         receiving = self._staging.receive(member, name, header.length, header.digest, parts)
         async with receiving as part, self._turn:  # another upload or a closed step cannot come between
             if self._protocol.is_wanted(member, frame, body):
@@ -344,11 +344,11 @@ class ServerSession:
         setup, folder, uploads, frames = self._setup, self._folder, self._protocol.uploads, self._protocol.upload_frames
         try:
             result = await asyncio.to_thread(open_sum, setup, ready, folder, uploads)
+            result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
         except SessionAborted as error:
             self._protocol.failure = error.reason
             return None
         self.doubts = result.doubts
-        result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
         return await asyncio.to_thread(self.write, result)
 
     def write(self, result: SumResult) -> Outcome:

@@ -169,5 +169,5 @@ def add_up(folder: Path, uploads: Mapping[int, Announcement], context: SessionCo
     total = np.zeros(context.length, dtype=context.ring.word)
     for member, announced in uploads.items():
         vector = read_vector(folder, context.names[member], member, announced.digest)
-        total += context.ring.unpack(vector, context.length)
+        total += context.ring.unpack(vector[: context.packed_bytes], context.length)
     return total

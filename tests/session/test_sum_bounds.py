@@ -139,8 +139,8 @@ def test_tails_are_those_of_a_gaussian_and_not_much_more(size: int, tests: int) 
 
 
 async def test_members_leave_with_a_signed_abort(tmp_path: Path) -> None:
-    """A census that says more clients than there are is refused by all, and `verify` says so of an honest server."""
-    world = make_session(tmp_path, clients=4, class_gate=1, dropouts=0, colluders=0)
+    """A census of more clients than there are, which none proves, is refused by all, and `verify` says so."""
+    world = make_session(tmp_path, clients=4, class_gate=1, dropouts=0, colluders=0, protection="none")
     world.vectors[3] = world.vectors[3] + 10
     ending = await SessionRun(world).run()
     for member, end in ending.clients.items():
@@ -158,7 +158,7 @@ async def test_members_leave_with_a_signed_abort(tmp_path: Path) -> None:
 
 async def test_lie_of_one_client_less_is_not_seen(tmp_path: Path) -> None:
     """The border: a census entry of all clients passes, although one of them lied. The bound finds nothing smaller."""
-    world = make_session(tmp_path, clients=4, class_gate=1, dropouts=0, colluders=0)
+    world = make_session(tmp_path, clients=4, class_gate=1, dropouts=0, colluders=0, protection="none")
     total = world.total((1, 2, 3, 4))
     world.vectors[3] = world.vectors[3] + (4 - total)
     ending = await SessionRun(world).run()

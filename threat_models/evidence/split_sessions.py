@@ -17,8 +17,8 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Integers, Ring
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.client import begin_client
-from secagg.protection.encryption.derivations import EncryptedContext, sign_key
-from secagg.protection.encryption.key_holder import mask_keys
+from secagg.protection.encryption.derivations import EncryptedContext, mask_keys, sign_key
+from secagg.protection.encryption.key_holder import unseal_seed
 from secagg.protection.encryption.messages import PublishedKey
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import Polynomials, add, centre, mask_of, multiples, pack, subtract
@@ -129,7 +129,7 @@ def encrypt_as_client(scene: Scene, published: PublishedKey, member: int, vector
     ready: Any = begin_client(context, me).state
     sent = ready.advance(context, me, published).state.protect(context, me, context.ring.encode(vector))
     found = context.uploaded(sent.vector)
-    keys = mask_keys(context, scene.sealing, sent.outgoing)
+    keys = mask_keys(context, unseal_seed(context, scene.sealing, sent.outgoing), me.member)
     subtract(found[:, 0], mask_of(context.parameters, len(found), keys), context.parameters.primes)
     return found
 

@@ -10,8 +10,8 @@ from secagg.protection.encryption.client import CiphertextUploaded, begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
-from secagg.protection.encryption.server import AwaitingHolder
-from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script
+from secagg.protection.encryption.server import AwaitingHolder, check_lengths, open_release
+from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script, SumRelease
 from secagg.protection.messages import Outcome
 
 
@@ -48,6 +48,7 @@ PROTECTION = Protection(
     check_machine=_check_machine,
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     acceptance=Acceptance(EncryptedUpload, (Outcome,)),
+    release=SumRelease((), check_lengths, open_release, f"{OF_CLIENT}; the entries of an exact census are proven"),
     speaks_once=True,
     encrypts=True,
 )

@@ -17,6 +17,9 @@ modulo t; the sum of such roundings is no function of X, and tells who holds wha
 Of each upload by itself the key holder is shown the SHA-256 digest that the client signs. Encryptions of zero under a
 malicious key may hold so little randomness that vectors could be tried against it; the digest is therefore taken over
 32 random bytes more (the blind), which only the server gets: a commitment, hiding in the random-oracle model.
+
+In a census the blindings of a client's proofs are the sum of two streams: one of the mask's seed, one of a seed that
+only the server gets. Neither it nor the key holder can try the commitments, which all are shown, against 0 and 1.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from secagg.protection.encryption.messages import BLIND_BYTES, SEED_BYTES, Encry
 from secagg.protection.encryption.polynomials import add, mask_of, pack, scaled
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Outcome
+from secagg.protection.proven_bits import Blindings, prove_entries
 from secagg.wire import message
 
 
@@ -95,9 +99,13 @@ class EncryptionReady:
             raise CapacityExceeded("an entry of the vector", size, context.largest, remedy="no bits are cut")
         ciphertexts = bfv.encrypt_zero(parameters, self.published.public_key, context.ciphertexts)
         mask = mask_of(parameters, context.ciphertexts, bind.mask_keys(context, seed, me.member))
+        blindings, of_server = Blindings(context), me.randomness.bytes(SEED_BYTES * context.proves_bits)
+        for each in (seed, of_server):
+            blindings.apply(bind.blinding_key(context, each, me.member), 1)
+        proofs = of_server + prove_entries(context, me, integers.tolist() if context.proves_bits else (), blindings)
         for part in (scaled(parameters, integers), mask):
             add(ciphertexts[:, 0], part, parameters.primes)
-        vector = pack(ciphertexts, parameters.entry_bytes) + me.randomness.bytes(BLIND_BYTES)
+        vector = pack(ciphertexts, parameters.entry_bytes) + me.randomness.bytes(BLIND_BYTES) + proofs
         upload = EncryptedUpload(
             member=me.member,
             length=len(vector),

@@ -18,6 +18,7 @@ from secagg.errors import BadInput, CapacityExceeded
 from secagg.protection.encryption.messages import (
     BLIND_BYTES,
     LARGEST_SUM,
+    SEED_BYTES,
     Declaration,
     EncryptedUpload,
     OpenedSum,
@@ -85,8 +86,11 @@ class EncryptedContext(SessionContext):
 
     @property
     def upload_bytes(self) -> int:
-        """Size in bytes of an upload: ciphertexts as long as the sum's, and random bytes that blind the digest."""
-        return self.sum_bytes + BLIND_BYTES
+        """Size in bytes of an upload: ciphertexts as long as the sum's, random bytes that blind the digest, and proofs.
+
+        Before proofs stands the seed of the blindings' part that the server opens.
+        """
+        return self.sum_bytes + BLIND_BYTES + SEED_BYTES * self.proves_bits + self.proof_bytes
 
     def summed(self, packed: bytes) -> Polynomials:
         """Unpack the ciphertexts of the sum. Raises MalformedMessage for bytes that are not such ciphertexts."""
@@ -95,7 +99,12 @@ class EncryptedContext(SessionContext):
 
     def uploaded(self, vector: bytes) -> Polynomials:
         """Unpack the ciphertexts at the front of an upload. Raises MalformedMessage for bytes that hold none."""
-        return self.summed(vector[:-BLIND_BYTES])
+        return self.summed(vector[: self.sum_bytes - self.upload_bytes])
+
+    def seed_and_proofs(self, vector: bytes) -> tuple[bytes, bytes]:
+        """Split what follows an upload's random bytes: the blindings' seed for the server, and the signed proofs."""
+        begun = self.sum_bytes + BLIND_BYTES
+        return vector[begun : begun + SEED_BYTES], vector[begun + SEED_BYTES :]
 
     def holds(self, integers: Integers) -> bool:
         """Return whether no entry's absolute value exceeds the largest that the plan allows in the sum."""
@@ -206,6 +215,11 @@ def opened_is_signed(context: EncryptedContext, opened: OpenedSum) -> bool:
 def seed_address(context: EncryptedContext, member: int) -> Address:
     """Return what the envelope of a mask's seed is bound to: session, step, client and key holder."""
     return Address(context.binding, "EncryptedUpload", member, context.holder_index)
+
+
+def blinding_key(context: EncryptedContext, seed: bytes, member: int) -> bytes:
+    """Derive the key of the part of a client's blindings that who has the seed opens: key holder or server."""
+    return derive(seed, context.binding, "entry blindings", number(member))
 
 
 def mask_keys(context: EncryptedContext, seed: bytes, member: int) -> tuple[bytes, ...]:

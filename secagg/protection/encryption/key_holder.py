@@ -28,6 +28,7 @@ from secagg.protection.encryption.messages import EncryptedUpload, Key, OpenedSu
 from secagg.protection.encryption.polynomials import Polynomials, centre, mask_of, subtract
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
+from secagg.protection.proven_bits import Blindings
 from secagg.wire import Length, message
 
 
@@ -66,10 +67,13 @@ class HeldKey:
         declaration = incoming.declaration
         digest = bind.message_digest(declaration)  # before any key is used: a declaration without an encoding ends here
         sealing = EnvelopeKey.from_bytes(self.sealing_secret)
-        for keys in [mask_keys(context, sealing, upload) for upload in declaration.uploads]:
-            subtract(total[:, 0], mask_of(context.parameters, context.ciphertexts, keys), context.parameters.primes)
+        blindings = Blindings(context)
+        for member, seed in {each.member: unseal_seed(context, sealing, each) for each in declaration.uploads}.items():
+            mask = mask_of(context.parameters, context.ciphertexts, bind.mask_keys(context, seed, member))
+            subtract(total[:, 0], mask, context.parameters.primes)
+            blindings.apply(bind.blinding_key(context, seed, member), 1)
         integers = self._open(context, total)
-        packed = context.ring.pack(context.ring.encode(integers))
+        packed = context.ring.pack(context.ring.encode(integers)) + blindings.packed
         unsigned = OpenedSum(digest, len(packed), hashlib.sha256(packed).digest(), bytes(64))
         opened = bind.sign_opened(context, me.identity, unsigned)
         spent = SpentKey(declaration.members, sum_digest(integers))
@@ -130,10 +134,9 @@ def _check_sum(context: EncryptedContext, request: SumRequest, key: bytes) -> Po
         raise ProtocolViolation(SERVER_INDEX, f"the sum is no ciphertext: {error.problem}") from None
 
 
-def mask_keys(context: EncryptedContext, sealing: EnvelopeKey, upload: EncryptedUpload) -> tuple[bytes, ...]:
-    """Unseal a mask's seed and derive the mask's keys. Raises ProtocolViolation, blaming the client, if that fails."""
+def unseal_seed(context: EncryptedContext, sealing: EnvelopeKey, upload: EncryptedUpload) -> bytes:
+    """Return the seed of a client's mask. Raises ProtocolViolation, blaming the client, if it was not sealed here."""
     try:
-        seed = sealing.open(upload.sealed_seed, bind.seed_address(context, upload.member))
+        return sealing.open(upload.sealed_seed, bind.seed_address(context, upload.member))
     except SealBroken:
         raise ProtocolViolation(upload.member, "sealed no mask seed to the key holder") from None
-    return bind.mask_keys(context, seed, upload.member)

@@ -7,13 +7,15 @@ needs no homomorphic library: adding ciphertexts is adding coefficients modulo t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.signatures import SigningKey
+from secagg.encoding import Integers
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import check_key
@@ -21,6 +23,15 @@ from secagg.protection.encryption.derivations import EncryptedContext
 from secagg.protection.encryption.messages import Declaration, EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.polynomials import Polynomials, add, pack
 from secagg.protection.interface import CollectingStep, Outgoing, SessionContext, VectorSum
+from secagg.protection.messages import Attachment
+from secagg.protection.proven_bits import (
+    NO_CENSUS,
+    Blindings,
+    check_census,
+    check_proofs,
+    is_census_of,
+    split_proofs,
+)
 
 _UNSIGNED = bytes(64)
 
@@ -59,7 +70,7 @@ class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
         self._key = bind.message_digest(published)
 
     def check(self, member: int, incoming: EncryptedUpload) -> None:
-        size = self.vector_bytes
+        size = self.vector_bytes(member)
         if incoming.member != member or not bind.upload_is_signed(self._context, incoming):
             raise ProtocolViolation(member, "the upload is not signed by it for this session")
         if incoming.key != self._key:
@@ -67,14 +78,14 @@ class AwaitingCiphertexts(CollectingStep[EncryptedUpload]):
         if incoming.length != size:
             raise ProtocolViolation(member, f"announces {incoming.length} bytes, not {size}")
 
-    @property
-    def vector_bytes(self) -> int:
-        """Size in bytes of one client's upload."""
+    def vector_bytes(self, member: int) -> int:
+        """Return the size in bytes of one client's upload."""
         return self._context.upload_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
-        """Raise ProtocolViolation, blaming the client, unless the bytes are ciphertexts of the plan's parameters."""
+        """Raise ProtocolViolation, blaming the client, unless the bytes are ciphertexts, and census entries proven."""
         _ciphertexts(self._context, member, vector)
+        check_proofs(self._context, member, self._context.seed_and_proofs(vector)[1], member)
 
     def close(self) -> tuple[CiphertextsToAdd, Outgoing]:
         """Fix the set of clients whose ciphertexts are summed. Raises SessionAborted for too few."""
@@ -156,19 +167,20 @@ class AwaitingOpening(CollectingStep[OpenedSum]):
             raise ProtocolViolation(member, "the opened sum is not signed for this session")
         if incoming.declaration != self._declaration:
             raise ProtocolViolation(member, "opened another sum than the declared one")
-        if incoming.length != self.vector_bytes:
-            raise ProtocolViolation(member, f"opened {incoming.length} bytes, not {self.vector_bytes}")
+        if incoming.length != (size := self.vector_bytes(member)):
+            raise ProtocolViolation(member, f"opened {incoming.length} bytes, not {size}")
 
-    @property
-    def vector_bytes(self) -> int:
-        """Size in bytes of the decrypted sum, packed in the session's ring."""
-        return self._context.packed_bytes
+    def vector_bytes(self, member: int) -> int:
+        """Return the size in bytes of the decrypted sum, packed in the session's ring, and of opened blindings."""
+        return self._context.packed_bytes + self._context.blinding_bytes
 
     def inspect(self, member: int, vector: bytes) -> None:
         """Raise ProtocolViolation, blaming the key holder, for integers that no sum of this plan can have."""
         context = self._context
         try:
-            integers = context.ring.decode(context.ring.unpack(vector, context.length))
+            integers = context.ring.decode(
+                context.ring.unpack(vector[: len(vector) - context.blinding_bytes], context.length)
+            )
         except MalformedMessage as error:
             raise ProtocolViolation(context.holder_index, f"opened what is no sum: {error.problem}") from None
         if not context.holds(integers):
@@ -178,7 +190,51 @@ class AwaitingOpening(CollectingStep[OpenedSum]):
         """End the step: the vector from the key holder already is the sum of the clients' vectors."""
         if not self.complete:
             raise SessionAborted(f"{self._context.holder_name} did not open the sum")
-        return VectorSum(self._members, (self._context.holder_index,)), {}
+        return OpenedCiphertexts(self._members, (self._context.holder_index,)), {}
+
+
+@dataclass(frozen=True)
+class OpenedCiphertexts(VectorSum):
+    """The sum as the key holder opened it, and in a census what shows that clients' proven entries add up to it."""
+
+    def release(
+        self, context: EncryptedContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
+    ) -> tuple[bytes, ...]:
+        """Return no file where the sum alone is shown; in a census the sum, then the blindings' sum with all proofs.
+
+        Raises SessionAborted for a census that is not the sum of the proven entries.
+        """
+        if not context.proves_bits:
+            return ()
+        opened, proofs = read(context.holder_index), []
+        packed, blindings = opened[: context.packed_bytes], Blindings(context, opened[context.packed_bytes :])
+        for member in self.members:
+            seed, shown = context.seed_and_proofs(read(member))
+            blindings.apply(bind.blinding_key(context, seed, member), 1)
+            proofs.append(shown)
+        census = context.ring.decode(context.ring.unpack(packed, context.length))
+        if not is_census_of(context, proofs, census, blindings):
+            raise SessionAborted(NO_CENSUS)
+        return packed, blindings.packed + b"".join(proofs)
+
+
+def check_lengths(context: SessionContext, members: tuple[int, ...], named: Sequence[Attachment]) -> None:
+    """Raise ProtocolViolation, blaming the server, unless the files of a release have the lengths of a sum."""
+    proven = (context.blinding_bytes + len(members) * context.proof_bytes,) * context.proves_bits
+    if tuple(each.length for each in named) != (context.packed_bytes, *proven):
+        raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
+
+
+def open_release(
+    context: SessionContext, heard: Mapping[type, Any], members: tuple[int, ...], parts: Sequence[bytes], signed: Any
+) -> Integers:
+    """Return a released sum. Raises ProtocolViolation, blaming the server, for a census that no proofs show."""
+    opened = context.ring.decode(context.ring.unpack(parts[0], context.length))
+    if context.proves_bits:
+        blindings, proofs = parts[1][: context.blinding_bytes], parts[1][context.blinding_bytes :]
+        shown = split_proofs(context, members, proofs)
+        check_census(context, shown, opened, Blindings(context, blindings), SERVER_INDEX)
+    return opened
 
 
 def _ciphertexts(context: EncryptedContext, member: int, vector: bytes) -> Polynomials:

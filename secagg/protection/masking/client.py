@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
@@ -42,6 +42,7 @@ from secagg.protection.masking.messages import (
 from secagg.protection.masking.quorum import NeighbourGraph
 from secagg.protection.masking.tags import tags_of, words_of
 from secagg.protection.messages import Complaints, Digest, Members, Outcome, UploadHeader
+from secagg.protection.proven_bits import Blindings, prove_entries
 from secagg.wire import message
 
 
@@ -216,6 +217,7 @@ class Ready:
         """Add the self mask and pairwise masks with neighbours to the vector for upload (protocol round 2, sending).
 
         y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v that dealt shares (U2).
+        In a census the masks' keys give the blindings of the entries' proofs too, which follow the vector.
         `residues` is overwritten. The next state holds neither seed nor mask key.
         """
         directory = self.directory.digest
@@ -223,8 +225,13 @@ class Ready:
         thresholds = bind.thresholds_of(context)
         neighbours = NeighbourGraph(self.directory.members, directory, thresholds).holders(me.member)
         secret = AgreementKey.from_bytes(self.mask_secret)
-        stream = MaskStream()
-        stream.apply(residues, bind.self_mask_key(self.seed, me.member, binding), 1)
+        entries, stream, blindings = residues.tolist() if context.proves_bits else (), MaskStream(), Blindings(context)
+
+        def mask(key: bytes, sign: Literal[1, -1]) -> None:
+            stream.apply(residues, key, sign)
+            blindings.apply(key, sign)
+
+        mask(bind.self_mask_key(self.seed, me.member, binding), 1)
         for entry in self.directory.entries:
             peer = entry.member
             if peer == me.member or peer not in self.dealers or peer not in neighbours:
@@ -233,8 +240,8 @@ class Ready:
                 key = bind.pairwise_key(secret, me.member, peer, entry.mask_key, binding)
             except WeakPublicKey:
                 raise ProtocolViolation(peer, "advertised a key of small order") from None
-            stream.apply(residues, key, 1 if me.member < peer else -1)
-        packed = context.ring.pack(residues)
+            mask(key, 1 if me.member < peer else -1)
+        packed = context.ring.pack(residues) + prove_entries(context, me, entries, blindings)
         header = UploadHeader(
             length=len(packed),
             digest=hashlib.sha256(packed).digest(),

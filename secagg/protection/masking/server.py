@@ -47,6 +47,7 @@ from secagg.protection.masking.quorum import NeighbourGraph
 from secagg.protection.masking.tags import no_words, pack_total, words_of
 from secagg.protection.masking.unmasking import Mask, MaskedSum, SummedUploads
 from secagg.protection.messages import UploadHeader
+from secagg.protection.proven_bits import check_proofs
 
 
 class _DealtShares:
@@ -213,12 +214,16 @@ class _AwaitingUploads(PackedVectors[UploadHeader]):
         self._masked_for = dealt.directory.digest, bind.members_digest(dealt.dealers)
 
     def check(self, member: int, incoming: UploadHeader) -> None:
-        if incoming.length != self._context.packed_bytes:
-            raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {self._context.packed_bytes}")
+        if incoming.length != (size := self.vector_bytes(member)):
+            raise ProtocolViolation(member, f"uploads {incoming.length} bytes, not {size}")
         if not set(incoming.complaints) <= set(self._dealt.near(member)) - {member}:
             raise ProtocolViolation(member, "complains about members that dealt it no share")
         if (incoming.directory, incoming.dealers) != self._masked_for:
             raise ProtocolViolation(member, "masked its vector for another directory or other dealers")
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Accept any vector of the right length. Raises ProtocolViolation for a census entry that is not proven."""
+        check_proofs(self._context, member, vector[self._context.packed_bytes :], member)
 
     def close(self) -> tuple[SumToDeclare, Outgoing]:
         """Decide who survived (U3), once and for ever."""

@@ -1,9 +1,10 @@
 """The masks in a sum of uploads, and the release from which clients open and check the sum themselves.
 
-A release is the integer sum Y of the survivors' masked uploads, then an `Unmasking`, then the uploads that this one
-announces. X = Y less the masks that follow from the opened secrets. Its digest and the signed tags (`.tags`) show
-that Y is what was endorsed, and the sum of what the survivors signed; their commitments and public keys in the signed
-directory show that the masks are the clients' own. Nothing in it is new to the server.
+A release is the integer sum Y of the survivors' masked uploads, then an `Unmasking`, in a census the proofs of its
+entries, then the uploads that the `Unmasking` announces. X = Y less the masks that follow from the opened secrets. Its
+digest and the signed tags (`.tags`) show that Y is what was endorsed, and the sum of what the survivors signed; their
+commitments and public keys in the signed directory show that the masks are the clients' own. Nothing in it is new to
+the server.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
 from secagg.crypto.stream import MaskStream
 from secagg.encoding import Integers, Residues
-from secagg.errors import ProtocolViolation
+from secagg.errors import ProtocolViolation, SessionAborted
 from secagg.protection.interface import SessionContext
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.messages import (
@@ -46,6 +47,7 @@ from secagg.protection.masking.tags import (
     words_of,
 )
 from secagg.protection.messages import Attachment, UploadHeader
+from secagg.protection.proven_bits import NO_CENSUS, Blindings, check_census, is_census_of, split_proofs
 from secagg.wire import decode, encode
 
 _log = logging.getLogger("secagg.server")
@@ -139,13 +141,20 @@ class MaskedSum:
     ) -> tuple[bytes, ...]:
         """Return the sum of the uploads, their `Unmasking`, and each upload whose tags are missing or wrong.
 
-        Wrong tags are left out, so that a client that signs them costs the others its upload and not their session; the
-        server's transcript holds both, signed.
+        In a census the proofs of its entries too. Wrong tags are left out, so that a client that signs them costs the
+        others its upload and not their session; the server's transcript holds both, signed.
         `read` returns a client's upload, `frames` are those that announced them.
+        Raises SessionAborted for a census that is not the sum of the proven entries.
         """
-        total = no_words(context)
+        total, proofs = no_words(context), []
         for member in self.members:
-            total += words_of(context, read(member))
+            upload = read(member)
+            total += words_of(context, upload)
+            proofs.append(upload[context.packed_bytes :])
+        if context.proves_bits:
+            census = _unmasked(context, residues_of(context, total), self.masks)
+            if not is_census_of(context, proofs, census, _blindings_in(context, self.masks)):
+                raise SessionAborted(NO_CENSUS)
         tagged = {each.member: read_tags(each.tags) for each in self.tags}
         shown = [member for member in self.members if member not in tagged]
         of_total, *others = tags_of(self.parts, [total, *(words_of(context, read(member)) for member in shown)])
@@ -156,7 +165,8 @@ class MaskedSum:
             _log.warning("tags that are not those of the upload, which is released in their place: %s", names)
         tags = tuple(each for each in self.tags if each.member not in shown)
         listed = Unmasking(self.secrets, tags, tuple(frames[member] for member in shown))
-        return pack_total(context, total), encode(listed), *map(read, shown)
+        proven = (b"".join(proofs),) * context.proves_bits
+        return pack_total(context, total), encode(listed), *proven, *map(read, shown)
 
 
 def check_lengths(context: SessionContext, members: tuple[int, ...], named: Sequence[Attachment]) -> None:
@@ -164,13 +174,16 @@ def check_lengths(context: SessionContext, members: tuple[int, ...], named: Sequ
 
     To be called before anything is downloaded.
     """
-    lengths, shown = [each.length for each in named], len(named) - 2
+    proven = (len(members) * context.proof_bytes,) * context.proves_bits
+    begun = 2 + len(proven)
+    lengths, shown = [each.length for each in named], len(named) - begun
     most = len(context.identities) * _MOST_BYTES_A_CLIENT + max(0, shown) * MAX_HEADER_BYTES
     if (
         not 0 <= shown <= len(members)
         or lengths[0] != packed_size(context)
         or lengths[1] > most
-        or any(length != context.packed_bytes for length in lengths[2:])
+        or tuple(lengths[2:begun]) != proven
+        or any(length != context.upload_bytes for length in lengths[begun:])
     ):
         raise ProtocolViolation(SERVER_INDEX, "the released sum has another length than the plan's")
 
@@ -189,7 +202,7 @@ def open_release(
     """
     survivors: Survivors = heard[Survivors]
     directory, dealers = heard[Directory], heard[Inbox].dealers
-    packed, listed = parts[0], decode(Unmasking, parts[1])
+    packed, listed, shown = parts[0], decode(Unmasking, parts[1]), parts[2 + context.proves_bits :]
     if survivors.members != members:
         raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
     if not set(members) <= set(dealers) <= set(directory.members):
@@ -201,16 +214,21 @@ def open_release(
     summed = SummedUploads(context, directory, dealers, members)
     total, announced = unpack_total(context, packed), dict[int, Words]()
     masked_for = directory.digest, bind.members_digest(dealers)
-    for frame, upload in zip(listed.uploads, parts[2:], strict=False):
+    for frame, upload in zip(listed.uploads, shown, strict=False):
         sender, header = signed(frame, UploadHeader)
         named = hashlib.sha256(upload).digest(), *masked_for
         if sender in announced or (header.digest, header.directory, header.dealers) != named:
             raise ProtocolViolation(SERVER_INDEX, f"shows an upload of member {sender} that it did not sign")
         announced[sender] = words_of(context, upload)
-    if len(listed.uploads) != len(parts) - 2:
+    if len(listed.uploads) != len(shown):
         raise ProtocolViolation(SERVER_INDEX, "releases other uploads than it announces")
     _check_tags(context, members, summed.endorsement_parts(survivors.total), listed, announced, total)
-    return _unmasked(context, residues_of(context, total), _masks_in(summed, listed))
+    masks = tuple(_masks_in(summed, listed))
+    opened = _unmasked(context, residues_of(context, total), masks)
+    if context.proves_bits:
+        proofs = split_proofs(context, members, parts[2])
+        check_census(context, proofs, opened, _blindings_in(context, masks), SERVER_INDEX)
+    return opened
 
 
 def _check_tags(
@@ -249,7 +267,15 @@ def _masks_in(summed: SummedUploads, listed: Unmasking) -> Iterator[Mask]:
         yield from summed.masks(each.member, each.secret)
 
 
-def _unmasked(context: SessionContext, total: Residues, masks: Iterator[Mask] | tuple[Mask, ...]) -> Integers:
+def _blindings_in(context: SessionContext, masks: Iterable[Mask]) -> Blindings:
+    """Return the sum of the clients' blindings that the masks in their sum give."""
+    blindings = Blindings(context)
+    for mask in masks:
+        blindings.apply(mask.key, -mask.sign)
+    return blindings
+
+
+def _unmasked(context: SessionContext, total: Residues, masks: Iterable[Mask]) -> Integers:
     """Remove masks from a sum (in place) and return it as signed integers."""
     stream = MaskStream()
     for mask in masks:

@@ -1,11 +1,12 @@
 """The shared protection: clients send additive shares, in one message, to aggregators that must not all collude."""
 
 from secagg.crypto.envelopes import check_library
-from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script
+from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script, SumRelease
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
 from secagg.protection.sharing.context import SharedContext, explain, fewest
 from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, SetPledges, ShareManifest, ShareReceipt, SumShare
+from secagg.protection.sharing.release import check_lengths, open_release
 from secagg.protection.sharing.server import GatheringKeys
 
 PROTECTION = Protection(
@@ -20,7 +21,7 @@ PROTECTION = Protection(
     revealed="an aggregator had published its share of the sum",
     steps=(ShareManifest, ShareReceipt),
     trust="that not all aggregators collude; that every aggregator stays until the sum is opened",
-    sum_trust="the server and each aggregator",
+    sum_trust="each aggregator",
     visits="one visit, in its own time; another one to fetch the outcome",
     absence="a client that has not reached every aggregator is left out; without an aggregator there is no sum",
     context=SharedContext.of,
@@ -37,5 +38,12 @@ PROTECTION = Protection(
     check_machine=check_library,
     handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
+    release=SumRelease(
+        (),
+        check_lengths,
+        open_release,
+        "that the published sum is that of the shares which all aggregators declared for its clients; that each is the "
+        "sum of the shares that it accepted stands on that aggregator's word",
+    ),
     speaks_once=True,
 )

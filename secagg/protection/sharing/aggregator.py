@@ -30,8 +30,9 @@ from secagg.encoding import Integers
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
 from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
+from secagg.protection.proven_bits import Blindings, check_proofs
 from secagg.protection.sharing import derivations as bind
-from secagg.protection.sharing.context import FIRST, SharedContext, fewest
+from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sum_share_bytes
 from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, check_pledges, open_share
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
@@ -91,9 +92,11 @@ class Collecting:
         if known is not None:
             return self
         try:
-            open_share(context, EnvelopeKey.from_bytes(self.secret), manifest.client, number, sealed)
+            share = open_share(context, EnvelopeKey.from_bytes(self.secret), manifest.client, number, sealed)
         except SealBroken:
             raise ProtocolViolation(manifest.client, "its share is not sealed to this aggregator and session") from None
+        if number == FIRST:
+            check_proofs(context, manifest.client, share[context.packed_bytes + SEED_BYTES :], manifest.client)
         manifests = sorted((*self.manifests, manifest), key=lambda each: each.client)
         return replace(self, manifests=tuple(manifests))
 
@@ -235,6 +238,8 @@ class _ShareSum:
         self._waiting = {manifest.client: manifest.digests[aggregator - 1] for manifest in manifests}
         self._stream = MaskStream()
         self._total = np.zeros(context.length, dtype=context.ring.word)
+        self._blindings = Blindings(context)
+        self._proofs: list[bytes] = []
 
     @property
     def waiting(self) -> tuple[int, ...]:
@@ -250,11 +255,17 @@ class _ShareSum:
             share = open_share(context, self._key, client, self._aggregator, sealed)
         except SealBroken:
             raise BadInput(f"the kept share of client {client} does not open with this session's key") from None
+        seed, proofs = share, b""
         if self._aggregator == FIRST:
-            self._total += context.ring.unpack(share, context.length)
-        else:
-            key = bind.stream_key(context, share, client, self._aggregator)
-            self._stream.apply(self._total, key, 1)
+            packed, rest = share[: context.packed_bytes], share[context.packed_bytes :]
+            seed, proofs = rest[:SEED_BYTES], rest[SEED_BYTES:]
+            self._total += context.ring.unpack(packed, context.length)
+        if seed:
+            key = bind.stream_key(context, seed, client, self._aggregator)
+            self._blindings.apply(key, 1)
+            if self._aggregator != FIRST:
+                self._stream.apply(self._total, key, 1)
+        self._proofs.append(proofs)
         del self._waiting[client]
 
     def packed(self, noise: Integers | None) -> bytes:
@@ -270,7 +281,7 @@ class _ShareSum:
             residues = ring.encode(noise)
             self._context.check_vector(residues)
             total = total + residues
-        return ring.pack(total)
+        return ring.pack(total) + self._blindings.packed + b"".join(self._proofs)
 
 
 @dataclass(frozen=True)
@@ -309,8 +320,9 @@ class SetAgreed:
         That these bytes, which `_ShareSum.packed` gave, are the sum of the shares is known to this aggregator alone:
         nobody can check it. Raises BadInput for another length.
         """
-        if len(packed) != context.packed_bytes:
-            raise BadInput(f"a sum share has {context.packed_bytes} bytes, not {len(packed)}")
+        size = sum_share_bytes(context, context.number_of(me.member), len(self.members))
+        if len(packed) != size:
+            raise BadInput(f"a sum share has {size} bytes, not {len(packed)}")
         agreed, nonce = bind.set_digest(context, self.manifests), me.randomness.bytes(32)
         state = SumCommitted(self.members, agreed, nonce, hashlib.sha256(packed).digest())
         return Transition(state, SumPledges((state.pledge(context, me),)), packed)
@@ -338,7 +350,8 @@ class SumCommitted:
         context = SharedContext.of(context)
         own, pledges = self.pledge(context, me), incoming.pledges
         check_pledges(context, SUM, pledges, SERVER_INDEX, of=context.numbers, known=(own,))
-        share = SumShare(own.aggregator, self.agreed, self.nonce, context.packed_bytes, self.digest, pledges)
+        size = sum_share_bytes(context, own.aggregator, len(self.members))
+        share = SumShare(own.aggregator, self.agreed, self.nonce, size, self.digest, pledges)
         return Transition(SumRevealed(self.members), share)
 
 

@@ -19,6 +19,7 @@ from secagg.encoding import Residues
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.protection.interface import Delivery, LocalParty, SessionContext, Transition
 from secagg.protection.messages import Outcome
+from secagg.protection.proven_bits import Blindings, prove_entries
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregator import check_list
 from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sealed_bytes
@@ -72,15 +73,21 @@ class SharingReady:
 
         x = Σ share_a mod 2^b. For a ≥ 2, share_a is the stream of a fresh seed; share_1 = x − Σ_{a ≥ 2} share_a,
         packed. Any m − 1 shares are uniform and independent of x. `residues` is overwritten. The sealed shares follow
-        each other in the order of the aggregators. Raises BadInput for a vector of another session.
+        each other in the order of the aggregators. In a census every aggregator's seed gives a part of the blindings;
+        the first gets one too, and the proofs. Raises BadInput for a vector of another session.
         """
         context = SharedContext.of(context)
         context.check_vector(residues)
-        seeds = {number: me.randomness.bytes(SEED_BYTES) for number in context.numbers if number != FIRST}
-        stream = MaskStream()
+        seeded = context.numbers if context.proves_bits else context.numbers[1:]
+        seeds = {number: me.randomness.bytes(SEED_BYTES) for number in seeded}
+        entries, stream, blindings = residues.tolist() if context.proves_bits else (), MaskStream(), Blindings(context)
         for number, seed in seeds.items():
-            stream.apply(residues, bind.stream_key(context, seed, me.member, number), -1)
-        shares = {FIRST: context.ring.pack(residues), **seeds}
+            key = bind.stream_key(context, seed, me.member, number)
+            blindings.apply(key, 1)
+            if number != FIRST:
+                stream.apply(residues, key, -1)
+        proven = seeds[FIRST] + prove_entries(context, me, entries, blindings) if context.proves_bits else b""
+        shares = seeds | {FIRST: context.ring.pack(residues) + proven}
         sealed = [
             seal_envelope(key, shares[number], bind.share_address(context, me.member, number))
             for number, key in bind.session_keys(context, self.pledges).items()

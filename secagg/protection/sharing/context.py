@@ -84,8 +84,21 @@ class SharedContext(SessionContext):
 
 
 def sealed_bytes(context: SharedContext, aggregator: int) -> int:
-    """Return the size in bytes of a sealed share for the aggregator with this number."""
-    return (context.packed_bytes if aggregator == FIRST else SEED_BYTES) + ENVELOPE_BYTES
+    """Return the size in bytes of a sealed share for the aggregator with this number.
+
+    In a census the first aggregator's holds a seed of blindings, and the client's proofs, after the vector.
+    """
+    proven = (SEED_BYTES + context.proof_bytes) * context.proves_bits
+    return (context.packed_bytes + proven if aggregator == FIRST else SEED_BYTES) + ENVELOPE_BYTES
+
+
+def sum_share_bytes(context: SharedContext, aggregator: int, clients: int) -> int:
+    """Return the size in bytes of an aggregator's share of a sum of so many clients.
+
+    In a census the share of the blindings' sum follows the vector, and in the first aggregator's all proofs that.
+    """
+    proofs = clients * context.proof_bytes if aggregator == FIRST else 0
+    return context.packed_bytes + context.blinding_bytes + proofs
 
 
 def fewest(context: SessionContext) -> int:

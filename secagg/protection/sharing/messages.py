@@ -110,6 +110,15 @@ class SumShare(Announcement):
     pledges: Pledges
 
 
+@message("ReleasedShares")
+@dataclass(frozen=True)
+class ReleasedShares:
+    """The manifests of the clients in a sum, and the frames in which all aggregators announced their shares of it."""
+
+    manifests: Manifests
+    shares: Annotated[tuple[bytes, ...], Items(FEWEST_AGGREGATORS, MAX_AGGREGATORS, each=Length(1, 1 << 13))]
+
+
 @message("ManifestConflict")
 @dataclass(frozen=True)
 class ManifestConflict:

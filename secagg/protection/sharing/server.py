@@ -1,6 +1,6 @@
 """The server of the shared protection: it relays what aggregators sign and opens the sum, but never holds a share.
 
-    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → VectorSum
+    GatheringKeys → GatheringSets → GatheringLists → GatheringSums → GatheringShares → SharedSum
 
 It checks everything that it relays, so that what one aggregator does wrong is laid at that one's door.
 """
@@ -10,12 +10,22 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 from secagg.errors import ProtocolViolation, SessionAborted
-from secagg.protection.interface import CollectingStep, Outgoing, PackedVectors, ServerState, SessionContext, VectorSum
+from secagg.protection.interface import CollectingStep, Outgoing, PackedVectors, ServerState, SessionContext
+from secagg.protection.proven_bits import check_proofs
 from secagg.protection.sharing import derivations as bind
 from secagg.protection.sharing.aggregator import check_lists, intersect
-from secagg.protection.sharing.context import SharedContext, fewest
+from secagg.protection.sharing.context import SharedContext, fewest, sum_share_bytes
 from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, check_pledges, session_keys
-from secagg.protection.sharing.messages import AggregatorPledge, SessionKeys, SetLists, SetPledges, SumPledges, SumShare
+from secagg.protection.sharing.messages import (
+    AggregatorPledge,
+    SessionKeys,
+    SetLists,
+    SetPledges,
+    ShareManifest,
+    SumPledges,
+    SumShare,
+)
+from secagg.protection.sharing.release import SharedSum, check_sum_share, split_share
 
 M = TypeVar("M")
 Pledges = TypeVar("Pledges", bound=SessionKeys | SetPledges | SumPledges)
@@ -120,8 +130,7 @@ class _GatheringLists(_Gathering[SetLists]):
         context = self._context
         lists = tuple(shown for message in self._all() for shown in message.lists)
         manifests, _ = intersect(context, lists)
-        members = tuple(manifest.client for manifest in manifests)
-        following = _GatheringSums(context, members, bind.set_digest(context, manifests))
+        following = _GatheringSums(context, manifests)
         return following, dict.fromkeys((*context.helpers, *context.clients), SetLists(lists))
 
 
@@ -132,14 +141,13 @@ class _GatheringSums(_GatheringPledges[SumPledges]):
     lacking: ClassVar[str] = "commit to its sum share"
     step: ClassVar[str] = SUM
 
-    def __init__(self, context: SharedContext, members: tuple[int, ...], agreed: bytes) -> None:
+    def __init__(self, context: SharedContext, manifests: tuple[ShareManifest, ...]) -> None:
         super().__init__(context)
-        self._members = members
-        self._agreed = agreed
+        self._manifests = manifests
 
     def close(self) -> tuple[ServerState, Outgoing]:
         pledges = self._pledges()
-        following = _GatheringShares(self._context, self._members, self._agreed, pledges)
+        following = _GatheringShares(self._context, self._manifests, pledges)
         return following, dict.fromkeys(self._context.helpers, SumPledges(pledges))
 
 
@@ -150,27 +158,28 @@ class _GatheringShares(_Gathering[SumShare], PackedVectors[SumShare]):
     lacking: ClassVar[str] = "reveal its sum share"
 
     def __init__(
-        self, context: SharedContext, members: tuple[int, ...], agreed: bytes, pledges: tuple[AggregatorPledge, ...]
+        self, context: SharedContext, manifests: tuple[ShareManifest, ...], pledges: tuple[AggregatorPledge, ...]
     ) -> None:
         super().__init__(context)
-        self._members = members
-        self._agreed = agreed
+        self._manifests = manifests
+        self._members = tuple(manifest.client for manifest in manifests)
+        self._agreed = bind.set_digest(context, manifests)
         self._pledges = pledges
 
-    def check(self, member: int, incoming: SumShare) -> None:
-        context, number = self._context, self._context.number_of(member)
-        if incoming.aggregator != number:
-            raise ProtocolViolation(member, "shows a sum share that is not its own")
-        if incoming.length != context.packed_bytes:
-            raise ProtocolViolation(member, f"its sum share has {incoming.length} bytes, not {context.packed_bytes}")
-        check_pledges(context, SUM, incoming.pledges, member, of=context.numbers, known=self._pledges)
-        if incoming.agreed != self._agreed:
-            raise ProtocolViolation(member, "sums another set than the one that was agreed on")
-        commitment = bind.sum_commitment(context, number, incoming.agreed, incoming.nonce, incoming.digest)
-        if commitment != self._pledges[number - 1].content:
-            raise ProtocolViolation(member, "reveals another sum share than the one that it committed to")
+    def vector_bytes(self, member: int) -> int:
+        return sum_share_bytes(self._context, self._context.number_of(member), len(self._members))
 
-    def close(self) -> tuple[VectorSum, Outgoing]:
+    def check(self, member: int, incoming: SumShare) -> None:
+        if incoming.length != (size := self.vector_bytes(member)):
+            raise ProtocolViolation(member, f"its sum share has {incoming.length} bytes, not {size}")
+        check_sum_share(self._context, member, incoming, self._agreed, self._pledges, member)
+
+    def inspect(self, member: int, vector: bytes) -> None:
+        """Accept any vector. Raises ProtocolViolation, blaming the first aggregator, for census entries not proven."""
+        for client, proofs in split_share(self._context, self._members, member, vector).proofs.items():
+            check_proofs(self._context, client, proofs, member)
+
+    def close(self) -> tuple[SharedSum, Outgoing]:
         """End the collection: the sum shares add up to the members' vectors, with the noise that they hold."""
         self._all()
-        return VectorSum(self._members, tuple(self._context.helpers)), {}
+        return SharedSum(self._members, tuple(self._context.helpers), self._manifests), {}

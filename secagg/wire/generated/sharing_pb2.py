@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17secagg/v1/sharing.proto\x12\tsecagg.v1\"X\n\x10\x41ggregatorPledge\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"C\n\rShareManifest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\r\x12\x0f\n\x07\x64igests\x18\x02 \x03(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"W\n\x0cShareReceipt\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\r\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\";\n\x0bSessionKeys\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\":\n\nSetPledges\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"\xa2\x01\n\x0f\x41\x63\x63\x65ptedUploads\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12+\n\tmanifests\x18\x03 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\x12,\n\x07pledges\x18\x04 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\x12\x11\n\tsignature\x18\x05 \x01(\x0c\"5\n\x08SetLists\x12)\n\x05lists\x18\x01 \x03(\x0b\x32\x1a.secagg.v1.AcceptedUploads\":\n\nSumPledges\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"\x8b\x01\n\x08SumShare\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0e\n\x06\x61greed\x18\x02 \x01(\x0c\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x0e\n\x06length\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12,\n\x07pledges\x18\x06 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"b\n\x10ManifestConflict\x12%\n\x03one\x18\x01 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\x12\'\n\x05other\x18\x02 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\"f\n\x0ePledgeConflict\x12(\n\x03one\x18\x01 \x01(\x0b\x32\x1b.secagg.v1.AggregatorPledge\x12*\n\x05other\x18\x02 \x01(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"8\n\nSharesSent\x12*\n\x08manifest\x18\x01 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\"I\n\nCollecting\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12+\n\tmanifests\x18\x02 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\"Z\n\x0cSetCommitted\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12+\n\tmanifests\x18\x02 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\x12\r\n\x05nonce\x18\x03 \x01(\x0c\"K\n\x0bSetRevealed\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12,\n\x07pledges\x18\x02 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"N\n\x0cSumCommitted\x12\x0f\n\x07members\x18\x01 \x03(\r\x12\x0e\n\x06\x61greed\x18\x02 \x01(\x0c\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\"\x1e\n\x0bSumRevealed\x12\x0f\n\x07members\x18\x01 \x03(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17secagg/v1/sharing.proto\x12\tsecagg.v1\"X\n\x10\x41ggregatorPledge\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\"C\n\rShareManifest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\r\x12\x0f\n\x07\x64igests\x18\x02 \x03(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"W\n\x0cShareReceipt\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0e\n\x06\x63lient\x18\x02 \x01(\r\x12\x10\n\x08manifest\x18\x03 \x01(\x0c\x12\x11\n\tsignature\x18\x04 \x01(\x0c\";\n\x0bSessionKeys\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\":\n\nSetPledges\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"\xa2\x01\n\x0f\x41\x63\x63\x65ptedUploads\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\r\n\x05nonce\x18\x02 \x01(\x0c\x12+\n\tmanifests\x18\x03 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\x12,\n\x07pledges\x18\x04 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\x12\x11\n\tsignature\x18\x05 \x01(\x0c\"5\n\x08SetLists\x12)\n\x05lists\x18\x01 \x03(\x0b\x32\x1a.secagg.v1.AcceptedUploads\":\n\nSumPledges\x12,\n\x07pledges\x18\x01 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"\x8b\x01\n\x08SumShare\x12\x12\n\naggregator\x18\x01 \x01(\r\x12\x0e\n\x06\x61greed\x18\x02 \x01(\x0c\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x0e\n\x06length\x18\x04 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12,\n\x07pledges\x18\x06 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"M\n\x0eReleasedShares\x12+\n\tmanifests\x18\x01 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\x12\x0e\n\x06shares\x18\x02 \x03(\x0c\"b\n\x10ManifestConflict\x12%\n\x03one\x18\x01 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\x12\'\n\x05other\x18\x02 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\"f\n\x0ePledgeConflict\x12(\n\x03one\x18\x01 \x01(\x0b\x32\x1b.secagg.v1.AggregatorPledge\x12*\n\x05other\x18\x02 \x01(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"8\n\nSharesSent\x12*\n\x08manifest\x18\x01 \x01(\x0b\x32\x18.secagg.v1.ShareManifest\"I\n\nCollecting\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12+\n\tmanifests\x18\x02 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\"Z\n\x0cSetCommitted\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12+\n\tmanifests\x18\x02 \x03(\x0b\x32\x18.secagg.v1.ShareManifest\x12\r\n\x05nonce\x18\x03 \x01(\x0c\"K\n\x0bSetRevealed\x12\x0e\n\x06secret\x18\x01 \x01(\x0c\x12,\n\x07pledges\x18\x02 \x03(\x0b\x32\x1b.secagg.v1.AggregatorPledge\"N\n\x0cSumCommitted\x12\x0f\n\x07members\x18\x01 \x03(\r\x12\x0e\n\x06\x61greed\x18\x02 \x01(\x0c\x12\r\n\x05nonce\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\"\x1e\n\x0bSumRevealed\x12\x0f\n\x07members\x18\x01 \x03(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,20 +49,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUMPLEDGES']._serialized_end=685
   _globals['_SUMSHARE']._serialized_start=688
   _globals['_SUMSHARE']._serialized_end=827
-  _globals['_MANIFESTCONFLICT']._serialized_start=829
-  _globals['_MANIFESTCONFLICT']._serialized_end=927
-  _globals['_PLEDGECONFLICT']._serialized_start=929
-  _globals['_PLEDGECONFLICT']._serialized_end=1031
-  _globals['_SHARESSENT']._serialized_start=1033
-  _globals['_SHARESSENT']._serialized_end=1089
-  _globals['_COLLECTING']._serialized_start=1091
-  _globals['_COLLECTING']._serialized_end=1164
-  _globals['_SETCOMMITTED']._serialized_start=1166
-  _globals['_SETCOMMITTED']._serialized_end=1256
-  _globals['_SETREVEALED']._serialized_start=1258
-  _globals['_SETREVEALED']._serialized_end=1333
-  _globals['_SUMCOMMITTED']._serialized_start=1335
-  _globals['_SUMCOMMITTED']._serialized_end=1413
-  _globals['_SUMREVEALED']._serialized_start=1415
-  _globals['_SUMREVEALED']._serialized_end=1445
+  _globals['_RELEASEDSHARES']._serialized_start=829
+  _globals['_RELEASEDSHARES']._serialized_end=906
+  _globals['_MANIFESTCONFLICT']._serialized_start=908
+  _globals['_MANIFESTCONFLICT']._serialized_end=1006
+  _globals['_PLEDGECONFLICT']._serialized_start=1008
+  _globals['_PLEDGECONFLICT']._serialized_end=1110
+  _globals['_SHARESSENT']._serialized_start=1112
+  _globals['_SHARESSENT']._serialized_end=1168
+  _globals['_COLLECTING']._serialized_start=1170
+  _globals['_COLLECTING']._serialized_end=1243
+  _globals['_SETCOMMITTED']._serialized_start=1245
+  _globals['_SETCOMMITTED']._serialized_end=1335
+  _globals['_SETREVEALED']._serialized_start=1337
+  _globals['_SETREVEALED']._serialized_end=1412
+  _globals['_SUMCOMMITTED']._serialized_start=1414
+  _globals['_SUMCOMMITTED']._serialized_end=1492
+  _globals['_SUMREVEALED']._serialized_start=1494
+  _globals['_SUMREVEALED']._serialized_end=1524
 # @@protoc_insertion_point(module_scope)

@@ -94,6 +94,14 @@ class SumShare(_message.Message):
     pledges: _containers.RepeatedCompositeFieldContainer[AggregatorPledge]
     def __init__(self, aggregator: _Optional[int] = ..., agreed: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., length: _Optional[int] = ..., digest: _Optional[bytes] = ..., pledges: _Optional[_Iterable[_Union[AggregatorPledge, _Mapping]]] = ...) -> None: ...
 
+class ReleasedShares(_message.Message):
+    __slots__ = ("manifests", "shares")
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    manifests: _containers.RepeatedCompositeFieldContainer[ShareManifest]
+    shares: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, manifests: _Optional[_Iterable[_Union[ShareManifest, _Mapping]]] = ..., shares: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
 class ManifestConflict(_message.Message):
     __slots__ = ("one", "other")
     ONE_FIELD_NUMBER: _ClassVar[int]

@@ -13,7 +13,7 @@ from secagg.protection.encryption import bfv
 from secagg.protection.encryption import derivations as bind
 from secagg.protection.encryption.client import begin_client
 from secagg.protection.encryption.derivations import EncryptedContext
-from secagg.protection.encryption.key_holder import HeldKey, begin_holder, mask_keys
+from secagg.protection.encryption.key_holder import HeldKey, begin_holder, unseal_seed
 from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.parameters import HeParameters
 from secagg.protection.encryption.polynomials import centre, mask_of, subtract
@@ -141,7 +141,7 @@ class Session:
     def mask_keys(self, member: int) -> tuple[bytes, ...]:
         """The keys of a member's mask, as the key holder unseals them."""
         sealing = EnvelopeKey.from_bytes(self.held.sealing_secret)
-        return mask_keys(self.context, sealing, self.uploads[member][0])
+        return bind.mask_keys(self.context, unseal_seed(self.context, sealing, self.uploads[member][0]), member)
 
     def unmasked(self, ciphertexts: np.ndarray, *members: int) -> np.ndarray:
         """Ciphertexts without these members' masks."""

@@ -74,7 +74,7 @@ def test_hostile_ciphertexts_are_refused_by_name_and_leave_the_sum_alone(name):
     with pytest.raises(ProtocolViolation) as caught:
         server.inspect(2, bad)
     assert caught.value.culprit == 2
-    if len(bad) != server.vector_bytes:
+    if len(bad) != server.vector_bytes(2):
         with pytest.raises(ProtocolViolation, match="party 2: announces"):
             server.accept(2, signed)
         return

@@ -7,8 +7,8 @@ import pytest
 
 from secagg.errors import BadInput, ProtocolViolation, SessionAborted
 from secagg.protection.encryption import derivations as bind
-from secagg.protection.encryption.server import AwaitingHolder, AwaitingOpening
-from secagg.protection.interface import ServerState, SumToDeclare, SumToOpen, VectorState, VectorSum
+from secagg.protection.encryption.server import AwaitingHolder, AwaitingOpening, OpenedCiphertexts
+from secagg.protection.interface import ServerState, SumToDeclare, SumToOpen, VectorState
 from tests.protection.encryption import sessions
 from tests.protection.encryption.sessions import HOLDER, SERVER, context_for, honest, requested_again
 
@@ -185,4 +185,4 @@ def test_a_key_holder_that_stays_away_ends_the_session():
     session = honest()
     with pytest.raises(SessionAborted, match="key holder did not open the sum"):
         AwaitingOpening(session.context, session.request(1, 2).declaration).close()
-    assert end(session) == VectorSum((1, 2, 3), (4,))
+    assert end(session) == OpenedCiphertexts((1, 2, 3), (4,))

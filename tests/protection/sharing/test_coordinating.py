@@ -214,5 +214,10 @@ def test_a_sum_share_other_than_the_one_committed_to_is_found_out(name: str) -> 
     change, problem = SHARES[name]
     refused(session, 2, change(session.said[2], session), problem)
     session.server.inspect(session.context.index_of(2), session.disk[2]["sum"])
-    assert session.server.vector_bytes == session.said[2].length == len(session.disk[2]["sum"]) == 24
+    assert (
+        session.server.vector_bytes(session.context.index_of(2))
+        == session.said[2].length
+        == len(session.disk[2]["sum"])
+        == 24
+    )
     goes_on(session, "SumShare")
