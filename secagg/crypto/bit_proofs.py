@@ -39,7 +39,7 @@ WIDE_BYTES = 64
 PROOF_BYTES = 6 * SCALAR_BYTES
 """Bytes of one commitment and its proof: C, A₀, A₁, e₀, z₀, z₁."""
 ZERO = bytes(SCALAR_BYTES)
-_G = _map_to_point(digest("second generator"))
+_G = _map_to_point(digest("bit proof generator"))
 _NEUTRAL = _subtract(_G, _G)
 
 
@@ -89,7 +89,7 @@ def are_bits(proofs: bytes, binding: bytes) -> bool:
     """
     if not proofs or len(proofs) % PROOF_BYTES:
         return False
-    seed, of_h, of_g, points = digest("weights", binding, proofs), ZERO, ZERO, _NEUTRAL
+    seed, of_h, of_g, points = digest("bit proof weights", binding, proofs), ZERO, ZERO, _NEUTRAL
     try:  # the library refuses points that are not of this group, or not in their one encoding, and multiples of 0
         for place in range(len(proofs) // PROOF_BYTES):
             c, a0, a1, e0, z0, z1 = _parts_of(proofs, place)

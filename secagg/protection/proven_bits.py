@@ -106,4 +106,4 @@ def _parts(context: SessionContext, client: int) -> tuple[bytes, ...]:
 
 
 def _binding(context: SessionContext, client: int) -> bytes:
-    return digest("prover", *_parts(context, client))
+    return digest("bit prover", *_parts(context, client))

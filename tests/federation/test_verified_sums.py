@@ -94,6 +94,7 @@ async def test_false_census_with_a_release_that_fits_is_refused(
 
     for place in places:
         monkeypatch.setattr(place, "no_words", with_three_more)
+    monkeypatch.setattr(unmasking, "is_census_of", lambda *shown: True)
     opened = lying(monkeypatch, false_census)
     refused(await run_federation(gated(tmp_path, refine=0, **EXACT)), words)
     assert opened == [1]
@@ -157,7 +158,8 @@ def test_upload_of_a_client_that_vanished_is_shown(shown: Finished) -> None:
     assert len({(home / SUM_FILE).read_bytes() for home in homes}) == 1
     context = played.stages[0].context
     for home in homes:
-        assert (home / "release-2.bin").stat().st_size == context.packed_bytes
+        assert (home / "release-2.bin").stat().st_size == 4 * context.proof_bytes
+        assert (home / "release-3.bin").stat().st_size == context.upload_bytes
     assert unpack_sum(played.stages[0], (homes[1] / SUM_FILE).read_bytes()).tolist() == held(world)
     assert {played.clients[member][1].members for member in (1, 2, 3)} == {(1, 2, 3)}
 
@@ -221,7 +223,7 @@ def test_release_without_what_it_is_checked_by_is_refused(over: Finished, missin
 
 
 @pytest.mark.parametrize("party", [SERVER_INDEX, 1])
-@pytest.mark.parametrize("name", ["release-0.bin", "release-1.bin", "release-2.bin", SUM_FILE])
+@pytest.mark.parametrize("name", ["release-0.bin", "release-1.bin", "release-2.bin", "release-3.bin", SUM_FILE])
 def test_damaged_release_proves_nothing(over: Finished, party: int, name: str) -> None:
     """Of a release that is cut off or gone `verify` says that it is, and the transcript then proves no sum."""
     world, played = over

@@ -158,6 +158,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("digest", "bytes"),
         _PLEDGES,
     ],
+    "ReleasedShares": [_MANIFESTS, ("shares", "bytes*")],
     "ManifestConflict": [("one", "ShareManifest"), ("other", "ShareManifest")],
     "PledgeConflict": [("one", "AggregatorPledge"), ("other", "AggregatorPledge")],
     "SharesSent": [("manifest", "ShareManifest")],

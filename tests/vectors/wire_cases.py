@@ -195,6 +195,7 @@ def _sharing() -> list[tuple[str, dict[str, Any]]]:
         ("SetLists", {"lists": [shown, shown | {"aggregator": 2, "manifests": []}]}),
         ("SumPledges", sums),
         ("SumShare", {"aggregator": 2, **share, "length": 2**40, "digest": _hex("sum share"), **sums}),
+        ("ReleasedShares", {"manifests": [_manifest(7)], "shares": [_hex("frame", 300), _hex("another frame", 300)]}),
         ("ManifestConflict", conflict),
         ("PledgeConflict", {"one": _pledge(3, "sum"), "other": _pledge(3, "sum") | {"content": _hex("other")}}),
         ("SharesSent", {"manifest": _manifest(300)}),
