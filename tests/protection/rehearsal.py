@@ -38,6 +38,7 @@ def context_for(
     length: int = LENGTH,
     plan: bytes = b"plan",
     min_clients_in_sum: int = 1,
+    proves_bits: bool = False,
 ) -> SessionContext:
     """The public facts of a session of clients 1…n, called c1…cn."""
     members = range(1, clients + 1)
@@ -52,6 +53,7 @@ def context_for(
         colluders=colluders,
         dropouts=dropouts,
         min_clients_in_sum=min_clients_in_sum,
+        proves_bits=proves_bits,
     )
 
 
