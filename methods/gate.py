@@ -55,9 +55,8 @@ class Gated(SimpleMethod):
 
     Under noise a class that m clients hold passes with the probability that the census's noise, whose σ stands in the
     plan, is at least `threshold` − m: about Φ((m − threshold)/σ), one half at the threshold. The gate then bounds no
-    single sum; it is ε that hides a client. Nothing proves a census entry: a client that lies moves the gate, and so
-    does each party that can add to the opened census (`Protection.sum_trust`), if there is one. `threshold` counts a
-    colluder as one client, yet one that adds `threshold` − 1 opens a class of a single client.
+    single sum; it is ε that hides a client. Without noise clients prove that their entries are 0 or 1, and that the
+    opened census is their sum (`SessionContext.proves_bits`), so that a colluder counts as one client at most.
     """
 
     method: OwnRound

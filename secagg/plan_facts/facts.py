@@ -323,8 +323,7 @@ def require_hidden_parts(plan: Plan, method: Method) -> None:
     """Raise BadInput if a plan hides vectors, yet opens exact sums of parts of a class, without a class gate.
 
     The parts of a class are its domains and slots. Behind a class gate each part has two honest clients, whoever
-    vanishes, if the census is true: nothing proves its entries, so that it rests on every client and on the
-    protection's `sum_trust`, if any.
+    vanishes: the entries of an exact census are proven.
     """
     hidden = plan.has_noise or not protection_named(plan.protection).hides_vectors
     if method.traits.needs_gate and not hidden and method.traits.class_threshold < group_least(plan):

@@ -459,8 +459,8 @@ class Protection:
     trust: str
     """A text on the conditions under which a vector stays secret."""
     sum_trust: str
-    """A text on the parties beside the clients that can add unseen to an opened sum that clients are shown, such as a
-    census; empty where there are none."""
+    """A text on the parties beside the clients that can add unseen to an opened sum that clients are shown, but for an
+    exact census; empty where there are none."""
     visits: str
     """A text on when a client has to be online."""
     absence: str
