@@ -300,7 +300,7 @@ class ServerVerifier:
     def doubts(self) -> tuple[Caveat, ...]:
         """Points that the transcript leaves unproven (caveats), complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        is_unconfirmed = self._protocol.outcome is not None and bool(self._protocol.unconfirmed)
+        is_unconfirmed = self._protocol.outcome is not None and not self._protocol.is_confirmed
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (UNCONFIRMED, is_unconfirmed)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 

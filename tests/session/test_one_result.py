@@ -13,7 +13,7 @@ import pytest
 from secagg.cli.status import _tell
 from secagg.errors import BadInput, NotConfirmed, ServerAway, SessionAborted, TranscriptInvalid, Unconfirmed
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.protection.messages import Acknowledgement, Attachment, Confirmation, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt
 from secagg.session import ServerSession
 from secagg.session.attachments import folder_name
 from secagg.session.confirming import confirm_from
@@ -322,6 +322,48 @@ async def unconfirmed(folder: Path) -> SimulatedSession:
     ending = await SessionRun(world).run(leaving={3: Acknowledgement.__name__, 4: Acknowledgement.__name__})
     assert isinstance(ending.server, NotConfirmed)
     return world
+
+
+class Leaving(SessionRun):
+    """A federation in which some parties sign that they leave, in place of their acknowledgements."""
+
+    def __init__(self, world: SimulatedSession, leavers: tuple[int, ...]) -> None:
+        super().__init__(world)
+        self._leavers = leavers
+
+    def new_server(self, journal: Journal) -> ServerSession:
+        """The server, which hears that they leave."""
+        server = super().new_server(journal)
+        submitting = server.submit
+
+        async def submit(member: int, frame: bytes) -> bytes:
+            body = peek(frame)
+            if member in self._leavers and body.step == Acknowledgement.__name__:
+                left = replace(body, step=Abort.__name__, payload=encode(Abort("its disk is full")))
+                frame = sign_frame(self.world.keys[member], left)
+            return await submitting(member, frame)
+
+        server.submit = submit  # type: ignore[method-assign]
+        return server
+
+
+async def test_who_has_left_for_good_is_not_missing(tmp_path: Path) -> None:
+    """Two of three acknowledgements are there: the server names the party that may still send one, not who left."""
+    world = world_of(tmp_path)
+    ending = await Leaving(world, (ME,)).run(leaving={4: Acknowledgement.__name__})
+    assert isinstance(ending.server, NotConfirmed)
+    assert ending.server.missing == ("client-4",)
+    assert "not confirmed: client-4 did not acknowledge the outcome; ledgers stay charged; start" in str(ending.server)
+
+
+@pytest.mark.parametrize(("protection", "left"), [("encrypted", (5,)), ("shared", (SECOND,)), ("masked", (ME, OTHER))])
+async def test_too_many_have_left_to_confirm_anything(tmp_path: Path, protection: str, left: tuple[int, ...]) -> None:
+    """Where those that may still acknowledge are too few, the server names nobody and gives no hope."""
+    world = world_of(tmp_path, protection)
+    ending = await Leaving(world, left).run(leaving={4: Acknowledgement.__name__})
+    assert isinstance(ending.server, NotConfirmed)
+    assert ending.server.missing == ()
+    assert str(ending.server) == "not confirmed: too many have left for good; ledgers stay charged"
 
 
 async def test_server_waits_again_for_those_who_did_not_acknowledge(tmp_path: Path) -> None:

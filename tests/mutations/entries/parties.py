@@ -219,6 +219,27 @@ ENTRIES = (
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[shared-stranger-now]",),
     ),
     PlantedFault(
+        "next round begins unconfirmed",
+        "The server begins the next round though too few have acknowledged this one, and says that nobody joined it.",
+        "secagg.federation.server:FederationServer.run",
+        (("await stage.session.run()", "await (stage.session.run() if stage.setup.is_last else asyncio.sleep(0))"),),
+        ("session/test_one_result_of_rounds.py::test_server_ends_with_the_round_that_too_few_confirm[draw-one life]",),
+    ),
+    PlantedFault(
+        "next round waits for all",
+        "One client that is slow to acknowledge a round holds up all others.",
+        "secagg.session.server_session:ServerSession._until_complete",
+        (("if protocol.is_confirmed and not self._setup.is_last:", "if False:"),),
+        ("session/test_one_result_of_rounds.py::test_next_round_waits_for_enough_and_not_for_all",),
+    ),
+    PlantedFault(
+        "who has left is waited for",
+        "A server whose outcome is not confirmed names parties that have left the session for good.",
+        "secagg.session.server_protocol:ServerProtocol.could_confirm",
+        (("heard + len(names) >= enough", "True"),),
+        ("session/test_one_result.py::test_too_many_have_left_to_confirm_anything[masked-left2]",),
+    ),
+    PlantedFault(
         "unconfirmed head has the name of a result",
         "A client gives the head its name before the outcome is confirmed.",
         "secagg.session.member_session:MemberSession._complete",
