@@ -189,7 +189,7 @@ class Unconfirmed(NotNow):
     """A party holds an outcome that too few have acknowledged, as far as it knows: it is not a result yet."""
 
     def __init__(self, cause: str) -> None:
-        remedy = "another party's transcript can confirm it, too (secagg confirm)"
+        remedy = "other parties' transcripts can confirm it, too (secagg confirm)"
         super().__init__(f"unconfirmed, no result yet: {cause}; {remedy}")
 
 

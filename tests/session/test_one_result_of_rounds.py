@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import NotConfirmed, SessionAborted, Unconfirmed
+from secagg.errors import BadInput, NotConfirmed, SessionAborted, Unconfirmed
 from secagg.federation import client as returning
 from secagg.protection.messages import Acknowledgement, Confirmation
+from secagg.session.confirming import confirm_from
 from secagg.session.deadline import CLOSING_FILE
 from secagg.session.outcome import HEAD_FILE, UNCONFIRMED_HEAD_FILE
 from secagg.session.status import status_of
 from secagg.session.transcripts import round_of
 from secagg.transcript import FILE_NAME, payload_of, peek, read_transcript, sign_frame
+from secagg.verification.transcript_series import verify_transcript
 from secagg.wire import encode
 from tests.worlds.federation import Ending, FederationRun, SimulatedFederation, Tamper, run_federation
 from tests.worlds.hosts import Left
@@ -200,6 +202,25 @@ async def test_server_ends_with_the_round_that_too_few_confirm(tmp_path: Path, w
     again = await run_federation(world)
     assert len({outcome.head for _, outcome in again.clients.values()}) == 1
     assert all(has_model(world, each) for each in again.clients)
+
+
+@pytest.mark.parametrize("what", ["masked", "shared", "draw"])
+async def test_gathered_confirmation_leads_into_the_next_round(tmp_path: Path, what: str) -> None:
+    """A client that has it from others' files is in the next round before the server has heard of enough."""
+    silent, choices = TOO_FEW[what]
+    world = world_of(tmp_path, **choices)
+    ended = await Silent(world, silent=silent).run()
+    assert isinstance(ended.clients[1], Unconfirmed)
+    others = [world.transcripts(each, ended.stages[:1])[0] for each in ((6, 7) if what == "shared" else (2, 3))]
+    with pytest.raises(BadInput, match=r"of the \d acknowledgements"):
+        confirm_from(others[:1], world.state(1))
+    own = confirm_from(others, world.state(1))
+    again = await run_federation(world)
+    assert len({outcome.head for _, outcome in again.clients.values()}) == 1
+    assert has_model(world, 1)
+    findings = verify_transcript(own)
+    assert findings["confirmed"]
+    assert findings["countersigned_by_server"]
 
 
 async def test_last_round_that_too_few_confirm_ends_the_same_way(tmp_path: Path) -> None:

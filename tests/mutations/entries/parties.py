@@ -193,7 +193,7 @@ ENTRIES = (
     PlantedFault(
         "acknowledgements of two outcomes confirm one",
         "A confirmation may hold acknowledgements of another outcome, so that two clients have two results.",
-        "secagg.session.rounds:check_confirmation",
+        "secagg.session.rounds:confirmer_of",
         (("payload_of(body, Acknowledgement) != expected", "False"),),
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[masked-other outcome-now]",),
     ),
@@ -210,6 +210,32 @@ ENTRIES = (
         "secagg.session.rounds:check_confirmation",
         (("signers != sorted(set(signers))", "False"),),
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[masked-twice-now]",),
+    ),
+    PlantedFault(
+        "files with too few acknowledgements confirm",
+        "`secagg confirm` writes down what the given files hold, however few have acknowledged the outcome.",
+        "secagg.session.confirming:_confirmation",
+        (("if len(valid) < enough:", "if not valid:"),),
+        ("session/test_one_result.py::test_several_files_complete_an_outcome[masked-too_few0-enough0]",),
+    ),
+    PlantedFault(
+        "one acknowledgement in two files confirms twice",
+        "`secagg confirm` counts frames, not the parties that signed them.",
+        "secagg.session.confirming:_confirmation",
+        (
+            (
+                "valid[confirmer_of(setup, frame, expected)] = frame",
+                "valid[len(valid) + 0 * confirmer_of(setup, frame, expected)] = frame",
+            ),
+        ),
+        ("session/test_one_result.py::test_several_files_complete_an_outcome[masked-too_few1-enough1]",),
+    ),
+    PlantedFault(
+        "server is blamed for what was gathered",
+        "`secagg verify` names the server for acknowledgements that a transcript's author has put together.",
+        "secagg.verification.party_verification:MemberVerifier._check_confirmation",
+        (('record.kind != "confirmed"', "True"),),
+        ("session/test_one_result.py::test_made_up_confirmation_does_not_verify[masked-too few]",),
     ),
     PlantedFault(
         "anybody confirms",
