@@ -160,19 +160,19 @@ class LeftBehind(SessionAborted):
 
 
 class NotConfirmed(SecaggError):
-    """The sum was opened, but too few parties acknowledged its outcome in time: nobody may call it a result yet.
+    """A round has an outcome that too few parties acknowledged in time: nobody may call it a result yet.
 
-    `missing` are the names of the parties whose acknowledgement would help. Started again, the server waits for them.
+    `missing` are the names of the parties that may still acknowledge it: started again, the server waits for them.
+    There are none if too many have left the session for good.
     """
 
     exit_code = ExitCode.ABORTED
 
     def __init__(self, missing: tuple[str, ...]) -> None:
         self.missing = missing
-        super().__init__(
-            f"not confirmed: {', '.join(missing)} did not acknowledge the outcome; ledgers stay charged; "
-            "start the server again while they fetch it"
-        )
+        who = f"{', '.join(missing)} did not acknowledge the outcome" if missing else "too many have left for good"
+        remedy = "; start the server again while they fetch the outcome" if missing else ""
+        super().__init__(f"not confirmed: {who}; ledgers stay charged{remedy}")
 
 
 class NotNow(SecaggError):
@@ -189,7 +189,7 @@ class Unconfirmed(NotNow):
     """A party holds an outcome that too few have acknowledged, as far as it knows: it is not a result yet."""
 
     def __init__(self, cause: str) -> None:
-        remedy = "another party's transcript can confirm it, too (secagg confirm)"
+        remedy = "other parties' transcripts can confirm it, too (secagg confirm)"
         super().__init__(f"unconfirmed, no result yet: {cause}; {remedy}")
 
 

@@ -1,4 +1,4 @@
-"""`secagg confirm`: complete an unconfirmed outcome from another party's transcript."""
+"""`secagg confirm`: complete an unconfirmed outcome from other parties' transcripts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from secagg.session.confirming import confirm_from
 
 def confirm(
     speaker: Speaker,
-    transcript: Annotated[Path, typer.Argument(help="transcript.log of another party, of the same round.")],
+    transcripts: Annotated[list[Path], typer.Argument(help="transcript.log of other parties, of the same round.")],
     state: StateOption,
     _: ModelOption = None,
     plugin: PluginOption = None,
 ) -> None:
-    """Confirm an outcome by another party's transcript, where the server did not show that others have the same one.
+    """Confirm an outcome by other parties' transcripts, where the server did not show that they have the same one.
 
-    The acknowledgements in it are checked as if the server had shown them. Then run the client or helper again.
+    The acknowledgements in them are checked as if the server had shown them. Then run the client or helper again.
     """
-    own = confirm_from(transcript, state)
+    own = confirm_from(transcripts, state)
     speaker.result({"confirmed": str(own)}, f"{own}: confirmed; run the same command as before to go on")

@@ -75,7 +75,7 @@ class FederationServer:
         return total
 
     async def run(self) -> Stage:
-        """Run every session to its outcome; return the last one. Raises SessionAborted or BadInput.
+        """Run every session until its outcome is confirmed; return the last one. Raises what `ServerSession.run` does.
 
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
@@ -92,8 +92,8 @@ class FederationServer:
                 else:
                     await asyncio.to_thread(self._end, stage, outcome)
             await stage.session.announce(outcome)
+            await stage.session.run()
             done += 1
-        await self.stages[-1].session.run()
         await self._hand_out()
         return self.stages[-1]
 

@@ -1,56 +1,75 @@
-"""Completion of an unconfirmed outcome from another party's transcript, where the server is not there to do it.
+"""Completion of an unconfirmed outcome from other parties' transcripts, where the server does not show who has it.
 
-Acknowledgements are signed and can be shown to anybody: whoever carries the file can keep it back, but not forge it.
+Acknowledgements are signed and can be shown to anybody: whoever carries the files can keep them back, but not forge
+them. Each party's transcript holds its own, the server's those that came, and a confirmation enough of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
-from secagg.protection.messages import Acknowledgement, Confirmation
+from secagg.protection.messages import Acknowledgement, Confirmation, Outcome
 from secagg.session.attachments import folder_name
-from secagg.session.rounds import check_confirmation
+from secagg.session.round_setup import RoundSetup
+from secagg.session.rounds import acknowledgement_of, confirmer_of
 from secagg.session.transcripts import outcome_of, setup_of
-from secagg.transcript import EVERYONE, FILE_NAME, Journal, Record, open_frame, payload_of, peek, read_transcript
-from secagg.wire import tag_of
+from secagg.transcript import FILE_NAME, Journal, Record, payload_of, peek, read_transcript
+from secagg.wire import decode, encode, tag_of
 
 
-def confirm_from(other: Path, state: Path) -> Path:
-    """Copy the confirmation in the transcript `other` to this party's transcript of the same round; return its path.
+def confirm_from(others: Sequence[Path], state: Path) -> Path:
+    """Write the confirmation that the transcripts `others` make up to this party's own of their round; return its path.
 
-    `state` is this party's folder. Nothing is written unless the confirmation is of the outcome that this party itself
-    checked and acknowledged. Raises BadInput otherwise, TranscriptInvalid for a file that is not a transcript.
+    `state` is this party's folder. Nothing is written unless enough parties have acknowledged the outcome that this
+    party itself checked and acknowledged. Raises BadInput otherwise, TranscriptInvalid for what is not a transcript.
     """
-    theirs, records = setup_of(read_transcript(other, torn_tail_allowed=True))
-    round_digest = theirs.context.round_digest
-    frame = _frame_with(Confirmation, records)
-    if frame is None:
-        raise BadInput(f"{other} holds no confirmation", remedy="ask another party of the round for its transcript")
-    own = state / folder_name(round_digest) / FILE_NAME
+    given = [setup_of(read_transcript(each, torn_tail_allowed=True)) for each in others]
+    folders = {folder_name(setup.context.round_digest) for setup, _ in given}
+    if len(folders) != 1:
+        raise BadInput("the given transcripts are of different rounds", remedy="give those of one round")
+    own = state / folders.pop() / FILE_NAME
     if not own.exists():
         raise BadInput(f"{state} has no session of that round", remedy="give the state folder of its plan")
     with closing(Journal(own)) as journal:
         setup, records = setup_of(tuple(journal.records()))
-        outcome = outcome_of(records)
-        if outcome is None or _frame_with(Acknowledgement, records) is None:
+        outcome, sent = outcome_of(records), [peek(each.content).step for each in records if each.kind == "sent"]
+        if outcome is None or tag_of(Acknowledgement) not in sent:
             raise BadInput(f"{own} holds no checked outcome", remedy="run the same client or helper command first")
         if any(record.kind == "aborted" for record in records):
             raise BadInput(f"{own} has ended for good", remedy="read its last record (secagg verify)")
-        try:
-            body = open_frame(frame, setup.roster, round_digest, SERVER_INDEX, EVERYONE)
-            check_confirmation(setup, outcome, payload_of(body, Confirmation))
-        except (MalformedMessage, ProtocolViolation) as error:
-            problem = str(setup.roster.name_culprit(error))
-            raise BadInput(f"{other} does not confirm this party's outcome: {problem}") from None
-        journal.append("received", frame)
+        shown = (frame for _, found in ((setup, records), *given) for frame in _acknowledgements(found))
+        journal.append("confirmed", encode(_confirmation(setup, outcome, shown)))
     return own
 
 
-def _frame_with(message: type, records: Sequence[Record]) -> bytes | None:
-    """Return the first frame of this step that the transcript's party sent or received."""
-    frames = (record.content for record in records if record.kind in ("sent", "received"))
-    return next((frame for frame in frames if peek(frame).step == tag_of(message)), None)
+def _acknowledgements(records: Iterable[Record]) -> Iterator[bytes]:
+    """Yield the frames of acknowledgements that stand in a transcript, alone or in a confirmation, unchecked."""
+    for record in records:
+        if record.kind == "confirmed":
+            yield from decode(Confirmation, record.content).acknowledgements
+        elif record.kind in ("sent", "received"):
+            body = peek(record.content)
+            if body.step == tag_of(Acknowledgement):
+                yield record.content
+            elif body.step == tag_of(Confirmation):
+                yield from payload_of(body, Confirmation).acknowledgements
+
+
+def _confirmation(setup: RoundSetup, outcome: Outcome, frames: Iterable[bytes]) -> Confirmation:
+    """Build the confirmation of an outcome from those frames that acknowledge it. Raises BadInput for too few."""
+    confirmers, enough = setup.protocol.confirmers(setup.context)
+    expected, valid, reasons = acknowledgement_of(setup, outcome), dict[int, bytes](), list[str]()
+    for frame in frames:
+        try:
+            if peek(frame).sender in confirmers:
+                valid[confirmer_of(setup, frame, expected)] = frame
+        except (MalformedMessage, ProtocolViolation) as error:
+            reasons.append(error.problem)
+    if len(valid) < enough:
+        problem = f"the files hold {len(valid)} of the {enough} acknowledgements that confirm this party's outcome"
+        problem += f": one {reasons[0]}" if reasons else ""
+        raise BadInput(problem, remedy="ask other parties of the round for their transcripts")
+    return Confirmation(tuple(valid[each] for each in sorted(valid)[:enough]))

@@ -68,7 +68,7 @@ from secagg.transcript import (
     peek,
     sign_frame,
 )
-from secagg.wire import tag_of
+from secagg.wire import decode, tag_of
 
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
@@ -409,7 +409,7 @@ class MemberSession:
             ask = partial(connection.submit, transcript.acknowledgement)
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
-            if not transcript.payloads(Confirmation):
+            if not transcript.confirmations:
                 raise Unconfirmed(error.problem) from None
             self._progress(f"the outcome is confirmed, but the server has not countersigned it: {error.problem}")
             return
@@ -423,7 +423,7 @@ class MemberSession:
 
         Only then is the outcome a result, and the next round begins: before, another client may hold another outcome.
         """
-        shown = self._transcript.payloads(Confirmation)
+        shown = self._transcript.confirmations
         try:
             confirmation = shown[0] if shown else await self._receive(connection, Confirmation)
         except NotNow as error:
@@ -508,6 +508,12 @@ class _MemberTranscript:
     def payloads(self, expected: type) -> list[Any]:
         frames = [peek(record.content) for record in self.journal.records() if record.kind == "received"]
         return [payload_of(each, expected) for each in frames if each.step == tag_of(expected)]
+
+    @property
+    def confirmations(self) -> list[Confirmation]:
+        """What shows that the outcome is confirmed: from the server, or gathered from other parties' transcripts."""
+        gathered = [record.content for record in self.journal.records() if record.kind == "confirmed"]
+        return [*self.payloads(Confirmation), *(decode(Confirmation, each) for each in gathered)]
 
     def sign(self, payload: Any, receivers: tuple[int, ...] = (SERVER_INDEX,)) -> tuple[bytes, ...]:
         """Sign one frame for each receiver, chained in the order in which the journal will record them."""

@@ -328,7 +328,7 @@ SUM_GONE = Caveat(
 UNCONFIRMED = Caveat(
     "too few have acknowledged its outcome, as far as it shows",
     "if the others were given the same outcome",
-    "fetch the confirmation, or take it from another party's transcript (secagg confirm)",
+    "fetch the confirmation, or gather it from other parties' transcripts (secagg confirm)",
 )
 IMPOSSIBLE_SUM = Caveat(
     "its sum is beyond what honest clients' vectors and noise add up to",

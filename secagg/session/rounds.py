@@ -129,17 +129,25 @@ def check_confirmation(setup: RoundSetup, outcome: Outcome, confirmation: Confir
 
     Raises MalformedMessage or ProtocolViolation (the server).
     """
-    confirmers, enough = setup.protocol.confirmers(setup.context)
-    expected, signers = acknowledgement_of(setup, outcome), list[int]()
-    for frame in confirmation.acknowledgements:
-        body = _open_acknowledgement(setup, frame, setup.context.round_digest, confirmers)
-        if payload_of(body, Acknowledgement) != expected:
-            raise ProtocolViolation(SERVER_INDEX, f"shows that {setup.roster.name(body.sender)} has another outcome")
-        signers.append(body.sender)
+    _, enough = setup.protocol.confirmers(setup.context)
+    expected = acknowledgement_of(setup, outcome)
+    signers = [confirmer_of(setup, frame, expected) for frame in confirmation.acknowledgements]
     if signers != sorted(set(signers)):
         raise ProtocolViolation(SERVER_INDEX, "shows one party's acknowledgement twice, or out of order")
     if len(signers) < enough:
         raise ProtocolViolation(SERVER_INDEX, f"shows {len(signers)} of the {enough} acknowledgements of one outcome")
+
+
+def confirmer_of(setup: RoundSetup, frame: bytes, expected: Acknowledgement) -> int:
+    """Return the party that has signed the `expected` acknowledgement in this frame, if its word counts.
+
+    Raises MalformedMessage or ProtocolViolation (the server).
+    """
+    confirmers, _ = setup.protocol.confirmers(setup.context)
+    body = _open_acknowledgement(setup, frame, setup.context.round_digest, confirmers)
+    if payload_of(body, Acknowledgement) != expected:
+        raise ProtocolViolation(SERVER_INDEX, f"shows that {setup.roster.name(body.sender)} has another outcome")
+    return body.sender
 
 
 def end_after(setup: RoundSetup, outcome: Outcome) -> RoundOpening | None:

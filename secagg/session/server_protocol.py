@@ -166,18 +166,23 @@ class ServerProtocol:
         return len(confirmers & self.acknowledgements.keys()), enough
 
     @property
-    def unconfirmed(self) -> tuple[str, ...]:
-        """Names of the parties whose acknowledgement would help to confirm the outcome; empty once it is confirmed."""
+    def is_confirmed(self) -> bool:
+        """Whether enough parties have acknowledged the outcome."""
+        heard, enough = self.confirmations
+        return heard >= enough
+
+    @property
+    def could_confirm(self) -> tuple[str, ...]:
+        """Names of the parties that may still confirm an unconfirmed outcome; empty if too many have left for good."""
         confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
         heard, enough = self.confirmations
-        missing = sorted(confirmers - self.acknowledgements.keys()) if heard < enough else ()
-        return tuple(map(self._setup.roster.name, missing))
+        names = tuple(name for name in self.waiting_for if self._setup.roster.index(name) in confirmers)
+        return names if heard + len(names) >= enough else ()
 
     def _confirm(self) -> None:
         """Make the Confirmation due to everyone in the outcome, as soon as enough have acknowledged it."""
-        confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
-        heard, enough = self.confirmations
-        if heard >= enough and tag_of(Confirmation) not in self.recipients:
+        confirmers, enough = self._setup.protocol.confirmers(self._setup.context)
+        if self.is_confirmed and tag_of(Confirmation) not in self.recipients:
             frames = [self.acknowledgements[each] for each in sorted(confirmers & self.acknowledgements.keys())]
             self._owe(dict.fromkeys(self.recipients[tag_of(Outcome)], Confirmation(tuple(frames[:enough]))))
 

@@ -125,20 +125,23 @@ class ServerSession:
         return show_return(self._setup, before.acknowledgements, client)
 
     async def run(self) -> Outcome:
-        """Run the session to its outcome, and wait until enough members have confirmed it and have fetched that.
+        """Run the session to its outcome, and wait until enough members have confirmed it.
 
+        In the last round also until they have fetched that; in others they fetch it beside the next round.
         Raises SessionAborted, BadInput (disk), or NotConfirmed where too few have acknowledged the outcome in time.
         """
         outcome = await self.decide()
-        _log.info(
-            "the sum is opened and written; up to %d s for its members to fetch the outcome "
-            "(stopping is safe: started again, the server goes on with it)",
-            self._protocol.seconds_to_wait,
-        )
+        if self._setup.is_last:
+            _log.info(
+                "the sum is opened and written; up to %d s for its members to fetch the outcome "
+                "(stopping is safe: started again, the server goes on with it)",
+                self._protocol.seconds_to_wait,
+            )
         await self._until_complete()
-        if missing := self._protocol.unconfirmed:
+        if not (self._protocol.is_confirmed and self._setup.is_last):
             forget_closing(self._folder)
-            raise NotConfirmed(missing)
+        if not self._protocol.is_confirmed:
+            raise NotConfirmed(self._protocol.could_confirm)
         return outcome
 
     async def decide(self) -> Outcome:
@@ -385,6 +388,8 @@ class ServerSession:
         while True:
             async with self._turn:
                 changed = self._changed
+                if protocol.is_confirmed and not self._setup.is_last:
+                    return
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
@@ -404,7 +409,7 @@ class ServerSession:
     def _is_confirmation_shown(self) -> bool:
         """Whether all who acknowledged the outcome and have not left have its Confirmation, if there is one."""
         acknowledged = self._protocol.acknowledgements.keys() & self._protocol.present
-        return acknowledged <= self._confirmed or bool(self._protocol.unconfirmed)
+        return acknowledged <= self._confirmed or not self._protocol.is_confirmed
 
     def _extend(self, deadline: Deadline) -> bool:
         """Extend a step's time once, if too few have answered it while other members of it are connected."""

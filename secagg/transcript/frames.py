@@ -14,9 +14,8 @@ from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.wire import MAX_FRAME_BYTES, Length, Range, Text, decode, encode, message, tag_of
 
-Kind = Literal[
-    "salt", "plan", "roster", "draw", "round", "return", "policy", "ledger", "received", "sent", "closed", "aborted"
-]
+_Beginning = Literal["salt", "plan", "roster", "draw", "round", "return"]
+Kind = Literal[_Beginning, "policy", "ledger", "received", "sent", "confirmed", "closed", "aborted"]
 MAGIC = b"secagg/records/1"
 START = bytes(32)
 

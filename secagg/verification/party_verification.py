@@ -36,7 +36,7 @@ from secagg.session.rounds import check_confirmation, outcome_of_draw
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import is_purged, read_vector
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
-from secagg.wire import encode, tag_of
+from secagg.wire import decode, encode, tag_of
 
 
 class MemberVerifier:
@@ -104,6 +104,8 @@ class MemberVerifier:
             self._said["aborted"] = record.content.decode(errors="replace")
         elif record.kind == "sent":
             self._check_sent(record)
+        elif record.kind == "confirmed":
+            self._check_confirmation(record, decode(Confirmation, record.content))
         else:
             require(record.kind == "received", record, f"the transcript of a {self.role} holds no {record.kind}")
             self._check_received(record)
@@ -174,10 +176,7 @@ class MemberVerifier:
             self._is_countersigned = body.seen in own
         self._check_taken(record, body)
         if body.step == tag_of(Confirmation):
-            if self.outcome is None:
-                raise TranscriptInvalid(record.index, "a confirmation before the outcome")
-            check_confirmation(self._setup, self.outcome, payload_of(body, Confirmation))
-            self._is_confirmed = True
+            self._check_confirmation(record, payload_of(body, Confirmation))
         if body.step == tag_of(Outcome):
             outcome = payload_of(body, Outcome)
             require(self.outcome in (None, outcome), record, "the server announces a second outcome")
@@ -185,6 +184,17 @@ class MemberVerifier:
             self._left_open = follows(self._setup, outcome, self._folder, self._heard)
             self.outcome = outcome
         self._heard.append(body)
+
+    def _check_confirmation(self, record: Record, shown: Confirmation) -> None:
+        if self.outcome is None:
+            raise TranscriptInvalid(record.index, "a confirmation before the outcome")
+        try:
+            check_confirmation(self._setup, self.outcome, shown)
+        except ProtocolViolation as error:
+            if record.kind != "confirmed":
+                raise
+            raise TranscriptInvalid(record.index, f"what was gathered {error.problem}") from None  # not by the server
+        self._is_confirmed = True
 
     def _check_taken(self, record: Record, body: FrameBody) -> None:
         """Check the server's signed acceptance, and that nothing that it signs later leaves the client out.
@@ -300,7 +310,7 @@ class ServerVerifier:
     def doubts(self) -> tuple[Caveat, ...]:
         """Points that the transcript leaves unproven (caveats), complete once every record is checked."""
         is_cut_off = self._aborted is not None and not self._has_announced_end
-        is_unconfirmed = self._protocol.outcome is not None and bool(self._protocol.unconfirmed)
+        is_unconfirmed = self._protocol.outcome is not None and not self._protocol.is_confirmed
         found = (UNSIGNED_END, is_cut_off), (PURGED, self._is_purged), (UNCONFIRMED, is_unconfirmed)
         return (*(doubt for doubt, holds in found if holds), *self._left_open)
 

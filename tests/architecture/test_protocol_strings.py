@@ -23,6 +23,7 @@ HASHED = {
     "bit prover",
     "challenge",
     "cohorts",
+    "confirmed",
     "context",
     "contribution",
     "declaration",
@@ -236,7 +237,8 @@ OTHER_STEPS = {"Drawn"}
 """What a member asks for by the name of a class that is no message: the end of a draw."""
 
 KINDS = (
-    "salt", "plan", "roster", "draw", "round", "return", "policy", "ledger", "received", "sent", "closed", "aborted",
+    "salt", "plan", "roster", "draw", "round", "return",
+    "policy", "ledger", "received", "sent", "confirmed", "closed", "aborted",
 )  # fmt: skip
 """Of records in a transcript; each is hashed with what it holds."""
 

@@ -1,4 +1,4 @@
-"""`secagg confirm`: a client completes its outcome from another party's file, if that confirms it."""
+"""`secagg confirm`: a client completes its outcome from other parties' files, if they confirm it."""
 
 import asyncio
 from pathlib import Path
@@ -46,12 +46,30 @@ def test_another_partys_file_confirms(unconfirmed: SimulatedFederation, secagg: 
     assert secagg("confirm", transcript(unconfirmed, 0), "--state", state).code == 0
 
 
+def test_several_files_confirm_together(tmp_path: Path, secagg: Command) -> None:
+    """Where nobody was shown a confirmation, members' own acknowledgements make one up, from enough files."""
+    world = SimulatedFederation.of(tmp_path, refine=0)
+
+    def keep_back(member: int, step: str, frame: bytes) -> bytes:
+        return b"" if step == Confirmation.__name__ else frame
+
+    ended = asyncio.run(run_federation(world, tamper=keep_back))
+    assert {type(end) for end in ended.clients.values()} == {Unconfirmed}
+    own, state = transcript(world, ME), world.state(ME)
+    said = secagg("confirm", transcript(world, OTHER), transcript(world, OTHER), "--state", state)
+    assert (said.code, "hold 2 of the 3 acknowledgements" in said.complaint) == (2, True)
+    said = secagg("confirm", transcript(world, OTHER), transcript(world, 1), "--state", state, "--json", "-")
+    assert (said.code, said.json) == (0, {"confirmed": str(own)})
+    after = secagg("verify", own, "--tls", keys_in(state / "tls", world.keys[ME]), "--quiet")
+    assert (after.code, "too few" in after.out) == (0, False)
+
+
 def test_other_files_confirm_nothing(unconfirmed: SimulatedFederation, secagg: Command, tmp_path: Path) -> None:
     """The own file, one that is no transcript, and one of a session that this party has not: one line, exit 2 or 3."""
     own, state = transcript(unconfirmed, ME), unconfirmed.state(ME)
     before = own.read_bytes()
     said = secagg("confirm", own, "--state", state)
-    assert (said.code, "holds no confirmation" in said.complaint) == (2, True)
+    assert (said.code, "hold 1 of the 3 acknowledgements" in said.complaint) == (2, True)
     (tmp_path / "other.log").write_bytes(b"what is this")
     assert secagg("confirm", tmp_path / "other.log", "--state", state).code == 3
     assert secagg("confirm", tmp_path / "none.log", "--state", state).code == 2

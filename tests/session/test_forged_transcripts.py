@@ -26,7 +26,7 @@ from tests.worlds.session import SessionRun, SimulatedSession, make_session
 
 PROTECTIONS = ("masked", "shared", "encrypted", "none")
 CLIENT, FIRST, SECOND = 2, 4, 5
-KINDS = ("salt", "plan", "round", "policy", "ledger", "received", "sent", "closed", "aborted", "other")
+KINDS = ("salt", "plan", "round", "policy", "ledger", "received", "sent", "confirmed", "closed", "aborted", "other")
 AUTHORS = [(name, member) for name in PROTECTIONS for member in (SERVER_INDEX, CLIENT)]
 AUTHORS += [("shared", FIRST), ("shared", SECOND), ("encrypted", FIRST)]
 Entry = tuple[str, bytes]

@@ -13,7 +13,7 @@ import pytest
 from secagg.cli.status import _tell
 from secagg.errors import BadInput, NotConfirmed, ServerAway, SessionAborted, TranscriptInvalid, Unconfirmed
 from secagg.heads import parse_safetensors, to_safetensors
-from secagg.protection.messages import Acknowledgement, Attachment, Confirmation, Outcome, Receipt
+from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt
 from secagg.session import ServerSession
 from secagg.session.attachments import folder_name
 from secagg.session.confirming import confirm_from
@@ -21,6 +21,7 @@ from secagg.session.deadline import read_closing
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.purging import purge
 from secagg.session.status import status_of
+from secagg.session.transcripts import outcome_of
 from secagg.transcript import (
     NOT_SEEN,
     Journal,
@@ -54,13 +55,13 @@ def heads(world: SimulatedSession) -> list[int]:
     return [member for member in EVERYBODY if (world.home(member) / HEAD_FILE).exists()]
 
 
-def completed(world: SimulatedSession, of: int) -> Path:
-    """What `secagg confirm` does at ME with another party's transcript."""
+def completed(world: SimulatedSession, *of: int) -> Path:
+    """What `secagg confirm` does at ME with other parties' transcripts."""
     state = world.home(ME).parent
     link = state / folder_name(world.setup.context.round_digest)
     if not link.is_symlink():
         link.symlink_to(world.home(ME).name)
-    return confirm_from(world.transcript(of), state)
+    return confirm_from([world.transcript(each) for each in of], state)
 
 
 class Away:
@@ -324,6 +325,48 @@ async def unconfirmed(folder: Path) -> SimulatedSession:
     return world
 
 
+class Leaving(SessionRun):
+    """A federation in which some parties sign that they leave, in place of their acknowledgements."""
+
+    def __init__(self, world: SimulatedSession, leavers: tuple[int, ...]) -> None:
+        super().__init__(world)
+        self._leavers = leavers
+
+    def new_server(self, journal: Journal) -> ServerSession:
+        """The server, which hears that they leave."""
+        server = super().new_server(journal)
+        submitting = server.submit
+
+        async def submit(member: int, frame: bytes) -> bytes:
+            body = peek(frame)
+            if member in self._leavers and body.step == Acknowledgement.__name__:
+                left = replace(body, step=Abort.__name__, payload=encode(Abort("its disk is full")))
+                frame = sign_frame(self.world.keys[member], left)
+            return await submitting(member, frame)
+
+        server.submit = submit  # type: ignore[method-assign]
+        return server
+
+
+async def test_who_has_left_for_good_is_not_missing(tmp_path: Path) -> None:
+    """Two of three acknowledgements are there: the server names the party that may still send one, not who left."""
+    world = world_of(tmp_path)
+    ending = await Leaving(world, (ME,)).run(leaving={4: Acknowledgement.__name__})
+    assert isinstance(ending.server, NotConfirmed)
+    assert ending.server.missing == ("client-4",)
+    assert "not confirmed: client-4 did not acknowledge the outcome; ledgers stay charged; start" in str(ending.server)
+
+
+@pytest.mark.parametrize(("protection", "left"), [("encrypted", (5,)), ("shared", (SECOND,)), ("masked", (ME, OTHER))])
+async def test_too_many_have_left_to_confirm_anything(tmp_path: Path, protection: str, left: tuple[int, ...]) -> None:
+    """Where those that may still acknowledge are too few, the server names nobody and gives no hope."""
+    world = world_of(tmp_path, protection)
+    ending = await Leaving(world, left).run(leaving={4: Acknowledgement.__name__})
+    assert isinstance(ending.server, NotConfirmed)
+    assert ending.server.missing == ()
+    assert str(ending.server) == "not confirmed: too many have left for good; ledgers stay charged"
+
+
 async def test_server_waits_again_for_those_who_did_not_acknowledge(tmp_path: Path) -> None:
     """One more client is enough: the server ends well, and who has fetched that has a result, though one is gone."""
     world = await unconfirmed(tmp_path)
@@ -445,54 +488,163 @@ async def test_helpers_transcript_completes_an_outcome(tmp_path: Path, protectio
     assert await client_alone(world, ME) == ending.server
 
 
+class KeepingBack(SessionRun):
+    """A federation whose server shows the confirmation to nobody: each client's file has its own acknowledgement."""
+
+    def new_server(self, journal: Journal) -> ServerSession:
+        """The liar."""
+        server = super().new_server(journal)
+        fetching = server.fetch
+
+        async def fetch(member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
+            if step == Confirmation.__name__:
+                await asyncio.sleep(patience)
+                return None
+            return await fetching(member, round_digest, step, patience)
+
+        server.fetch = fetch  # type: ignore[method-assign]
+        return server
+
+
+async def kept_back(folder: Path, protection: str = "masked") -> SimulatedSession:
+    """A session whose outcome everybody has acknowledged and of which no client or helper holds a confirmation."""
+    world = world_of(folder, protection)
+    ending = await KeepingBack(world).run()
+    assert {type(end) for end in (*ending.clients.values(), *ending.helpers.values())} == {Unconfirmed}
+    return world
+
+
+@pytest.mark.parametrize(
+    ("protection", "too_few", "enough"),
+    [
+        ("masked", (1,), (1, OTHER)),
+        ("masked", (1, 1, ME), (4, 1, OTHER)),
+        ("shared", (5, 1, OTHER, 4), (5, SECOND)),
+        ("encrypted", (1, OTHER, 4), (5,)),
+    ],
+)
+async def test_several_files_complete_an_outcome(
+    tmp_path: Path, protection: str, too_few: tuple[int, ...], enough: tuple[int, ...]
+) -> None:
+    """Single acknowledgements count, each confirmer's once, until there are enough; the transcript then verifies."""
+    world = await kept_back(tmp_path, protection)
+    before = world.transcript(ME).read_bytes()
+    with pytest.raises(BadInput, match=r"hold \d of the \d acknowledgements that confirm this party's outcome;"):
+        completed(world, *too_few)
+    assert world.transcript(ME).read_bytes() == before
+    assert completed(world, *enough).samefile(world.transcript(ME))
+    told = verify_transcript(world.transcript(ME))
+    assert told["confirmed"]
+    assert "too few have acknowledged its outcome" not in told["verdict"]
+    outcome = await client_alone(world, ME)
+    assert outcome == outcome_of(read_transcript(world.transcript(SERVER)))
+    assert heads(world) == [ME]
+
+
+async def test_servers_file_has_the_acknowledgements_that_came_and_a_clients_its_own(tmp_path: Path) -> None:
+    """Two came to the server, a third was written down and never left: together they confirm."""
+    world = await unconfirmed(tmp_path)
+    for too_few in ((SERVER,), (OTHER,)):
+        with pytest.raises(BadInput, match="2 of the 3"):
+            completed(world, *too_few)
+    completed(world, OTHER, SERVER)
+    assert verify_transcript(world.transcript(ME))["confirmed"]
+    assert await client_alone(world, ME) is not None
+    again = await SessionRun(world).run(absent=(4,))
+    assert set(again.clients.values()) == {again.server}
+
+
+async def test_completed_file_completes_others(tmp_path: Path) -> None:
+    """What one party has gathered stands in its file, for the next one."""
+    world = await kept_back(tmp_path)
+    completed(world, 1, OTHER)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / folder_name(world.setup.context.round_digest)).symlink_to(world.home(4))
+    confirm_from([world.transcript(ME)], tmp_path / "other")
+    assert verify_transcript(world.transcript(4))["confirmed"]
+
+
+Spoil = Callable[[SimulatedSession, bytes], bytes]
+SPOILT: dict[str, tuple[Spoil, str]] = {
+    "other outcome": (
+        lambda world, frame: of_another_outcome(world, [frame])[0],
+        "one shows that client-3 has another",
+    ),
+    "of another round": (
+        lambda world, frame: resigned(world, frame, OTHER, round_digest=bytes(32)),
+        "one shows what is not signed: .* belongs to another session",
+    ),
+    "forged": (lambda world, frame: frame[:-1] + bytes([frame[-1] ^ 1]), "one shows what is not signed"),
+    "in another's name": (
+        lambda world, frame: sign_frame(world.keys[OTHER], replace(peek(frame), sender=4)),
+        "one shows what is not signed: client-4",
+    ),
+    "the same one": (lambda world, frame: resigned(world, frame, OTHER, head=bytes(32)), "2 of the 3"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILT)
+async def test_spoilt_acknowledgement_does_not_count(tmp_path: Path, what: str) -> None:
+    """One of one's own and a spoilt one are too few; with two good ones it is not in their way."""
+    world = await kept_back(tmp_path)
+    spoil, words = SPOILT[what]
+    copy = world.folder / "spoilt.log"
+    with contextlib.closing(Journal(copy)) as journal:
+        for record in read_transcript(world.transcript(OTHER)):
+            if step_of((record.kind, record.content)) == Acknowledgement.__name__:  # type: ignore[arg-type]
+                journal.append("sent", spoil(world, record.content))
+            else:
+                journal.append(record.kind, record.content)  # type: ignore[arg-type]
+    before, state = world.transcript(ME).read_bytes(), world.home(ME).parent
+    (state / folder_name(world.setup.context.round_digest)).symlink_to(world.home(ME).name)
+    for files in ([copy], [copy, world.transcript(OTHER)] if what == "the same one" else [copy, copy]):
+        with pytest.raises(BadInput, match=words):
+            confirm_from(files, state)
+        assert world.transcript(ME).read_bytes() == before
+    confirm_from([copy, world.transcript(1), world.transcript(4)], state)
+    assert verify_transcript(world.transcript(ME))["confirmed"]
+
+
+async def test_files_of_two_rounds_are_not_mixed(tmp_path: Path) -> None:
+    """Transcripts of different sessions complete nothing, in either order."""
+    world, other = await kept_back(tmp_path / "here"), await kept_back(tmp_path / "other", "encrypted")
+    for files in ([world.transcript(1), other.transcript(1)], [other.transcript(1), world.transcript(1)]):
+        with pytest.raises(BadInput, match="are of different rounds"):
+            confirm_from(files, world.home(ME).parent)
+
+
 def without_confirmation(world: SimulatedSession) -> str:
-    """A transcript that ends before it."""
+    """A transcript that ends before it: an acknowledgement is left."""
     rewrite(world, lambda entries: [each for each in entries if step_of(each) != "Confirmation"], OTHER, OTHER)
-    return "holds no confirmation"
+    return "hold 2 of the 3"
 
 
-def with_a_forged_one(world: SimulatedSession) -> str:
-    """A transcript whose author has made the confirmation up."""
-
-    def forge(entries: list[Any]) -> list[Any]:
-        return [
-            (
-                kind,
-                sign_frame(world.keys[OTHER], peek(content)) if step_of((kind, content)) == "Confirmation" else content,
-            )
-            for kind, content in entries
-        ]
-
-    rewrite(world, forge, OTHER, OTHER)
-    return "does not confirm this party's outcome"
-
-
-def with_another_ones_signature(world: SimulatedSession) -> str:
-    """A transcript with a confirmation of the server that holds what a party has not signed."""
+def with_forged_signatures(world: SimulatedSession) -> str:
+    """A transcript with a confirmation of the server that holds what no party has signed."""
 
     def forge(entries: list[Any]) -> list[Any]:
         changed = []
         for kind, content in entries:
             if step_of((kind, content)) == "Confirmation":
-                frames = list(payload_of(peek(content), Confirmation).acknowledgements)
-                payload = encode(Confirmation(tuple(LIES["forged"][0](world, frames))))
+                frames = payload_of(peek(content), Confirmation).acknowledgements
+                payload = encode(Confirmation(tuple(LIES["forged"][0](world, [each])[0] for each in frames)))
                 changed.append((kind, sign_frame(world.keys[SERVER], replace(peek(content), payload=payload))))
             else:
                 changed.append((kind, content))
         return changed
 
     rewrite(world, forge, OTHER, OTHER)
-    return "does not confirm this party's outcome: .*not signed"
+    return "hold 2 of the 3 .*: one shows what is not signed"
 
 
 def cut_off(world: SimulatedSession) -> str:
     """A file that breaks off in its last record."""
     path = world.transcript(OTHER)
     path.write_bytes(path.read_bytes()[:-10])
-    return "holds no confirmation"
+    return "hold 2 of the 3"
 
 
-@pytest.mark.parametrize("spoil", [without_confirmation, with_a_forged_one, with_another_ones_signature, cut_off])
+@pytest.mark.parametrize("spoil", [without_confirmation, with_forged_signatures, cut_off])
 async def test_bad_transcript_completes_nothing(tmp_path: Path, spoil: Callable[[SimulatedSession], str]) -> None:
     """It is refused with the reason, and nothing is written."""
     world = world_of(tmp_path)
@@ -504,6 +656,69 @@ async def test_bad_transcript_completes_nothing(tmp_path: Path, spoil: Callable[
     with pytest.raises(Unconfirmed):
         await client_alone(world, ME)
     assert heads(world) == [1, 3, 4]
+
+
+def gathered(frames: list[bytes]) -> Any:
+    """The record of what `secagg confirm` has gathered."""
+    return "confirmed", encode(Confirmation(tuple(frames)))
+
+
+async def acknowledgements(world: SimulatedSession) -> list[bytes]:
+    """What the confirmers have signed, of as many as are enough."""
+    (shown,) = [
+        payload_of(peek(record.content), Confirmation)
+        for record in read_transcript(world.transcript(SERVER))
+        if step_of((record.kind, record.content)) == Confirmation.__name__  # type: ignore[arg-type]
+    ]
+    return list(shown.acknowledgements)
+
+
+@pytest.mark.parametrize("what", LIES)
+@pytest.mark.parametrize("protection", ["masked", "shared"])
+async def test_made_up_confirmation_does_not_verify(tmp_path: Path, protection: str, what: str) -> None:
+    """A record in which its author has gathered what confirms nothing is refused, and the server is not blamed."""
+    world = await kept_back(tmp_path, protection)
+    frames = await acknowledgements(world)
+    lie, words = LIES[what]
+    rewrite(world, lambda entries: [*entries, gathered(frames)], ME, ME)
+    assert verify_transcript(world.transcript(ME))["confirmed"]
+    rewrite(world, lambda entries: [*entries[:-1], gathered(lie(world, frames))], ME, ME)
+    with pytest.raises(TranscriptInvalid, match=words) as refusal:
+        verify_transcript(world.transcript(ME))
+    assert refusal.value.record == len(read_transcript(world.transcript(ME))) - 1
+    assert "server" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("protection", ["masked", "shared"])
+async def test_gathered_confirmation_in_a_place_where_it_cannot_stand(tmp_path: Path, protection: str) -> None:
+    """Before the outcome, in a server's transcript, or of other bytes, it is refused."""
+    world = await kept_back(tmp_path, protection)
+    entry = gathered(await acknowledgements(world))
+
+    def early(entries: list[Any]) -> list[Any]:
+        at = next(place for place, each in enumerate(entries) if step_of(each) == Outcome.__name__)
+        return [*entries[:at], entry, *entries[at:]]
+
+    rewrite(world, early, ME, ME)
+    with pytest.raises(TranscriptInvalid, match="a confirmation before the outcome"):
+        verify_transcript(world.transcript(ME))
+    rewrite(world, lambda entries: [*entries, ("confirmed", b"nothing")], OTHER, OTHER)
+    with pytest.raises(TranscriptInvalid, match="Confirmation"):
+        verify_transcript(world.transcript(OTHER))
+    rewrite(world, lambda entries: [*entries, entry])
+    with pytest.raises(TranscriptInvalid, match="a server's transcript holds no confirmed"):
+        verify_transcript(world.transcript(SERVER))
+
+
+async def test_servers_own_folder_is_not_completed(tmp_path: Path) -> None:
+    """A server acknowledges nothing: it waits for those that do, and its transcript stays as it is."""
+    world = await unconfirmed(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / folder_name(world.setup.context.round_digest)).symlink_to(world.home(SERVER))
+    before = world.transcript(SERVER).read_bytes()
+    with pytest.raises(BadInput, match="holds no checked outcome"):
+        confirm_from([world.transcript(OTHER)], tmp_path / "state")
+    assert world.transcript(SERVER).read_bytes() == before
 
 
 async def test_session_that_ended_for_good_is_not_completed(tmp_path: Path) -> None:
@@ -529,4 +744,4 @@ async def test_outcome_that_nobody_checked_cannot_be_completed(tmp_path: Path) -
     with pytest.raises(BadInput, match="holds no checked outcome"):
         completed(world, OTHER)
     with pytest.raises(BadInput, match="has no session of that round"):
-        confirm_from(world.transcript(OTHER), tmp_path)
+        confirm_from([world.transcript(OTHER)], tmp_path)

@@ -193,7 +193,7 @@ ENTRIES = (
     PlantedFault(
         "acknowledgements of two outcomes confirm one",
         "A confirmation may hold acknowledgements of another outcome, so that two clients have two results.",
-        "secagg.session.rounds:check_confirmation",
+        "secagg.session.rounds:confirmer_of",
         (("payload_of(body, Acknowledgement) != expected", "False"),),
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[masked-other outcome-now]",),
     ),
@@ -212,11 +212,58 @@ ENTRIES = (
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[masked-twice-now]",),
     ),
     PlantedFault(
+        "files with too few acknowledgements confirm",
+        "`secagg confirm` writes down what the given files hold, however few have acknowledged the outcome.",
+        "secagg.session.confirming:_confirmation",
+        (("if len(valid) < enough:", "if not valid:"),),
+        ("session/test_one_result.py::test_several_files_complete_an_outcome[masked-too_few0-enough0]",),
+    ),
+    PlantedFault(
+        "one acknowledgement in two files confirms twice",
+        "`secagg confirm` counts frames, not the parties that signed them.",
+        "secagg.session.confirming:_confirmation",
+        (
+            (
+                "valid[confirmer_of(setup, frame, expected)] = frame",
+                "valid[len(valid) + 0 * confirmer_of(setup, frame, expected)] = frame",
+            ),
+        ),
+        ("session/test_one_result.py::test_several_files_complete_an_outcome[masked-too_few1-enough1]",),
+    ),
+    PlantedFault(
+        "server is blamed for what was gathered",
+        "`secagg verify` names the server for acknowledgements that a transcript's author has put together.",
+        "secagg.verification.party_verification:MemberVerifier._check_confirmation",
+        (('record.kind != "confirmed"', "True"),),
+        ("session/test_one_result.py::test_made_up_confirmation_does_not_verify[masked-too few]",),
+    ),
+    PlantedFault(
         "anybody confirms",
         "A client's acknowledgement counts where only helpers' do, and a stranger's anywhere.",
         "secagg.session.rounds:_open_acknowledgement",
         (("if sender in signers:", "if sender is not None:"),),
         ("session/test_one_result.py::test_confirmation_that_is_none_is_refused[shared-stranger-now]",),
+    ),
+    PlantedFault(
+        "next round begins unconfirmed",
+        "The server begins the next round though too few have acknowledged this one, and says that nobody joined it.",
+        "secagg.federation.server:FederationServer.run",
+        (("await stage.session.run()", "await (stage.session.run() if stage.setup.is_last else asyncio.sleep(0))"),),
+        ("session/test_one_result_of_rounds.py::test_server_ends_with_the_round_that_too_few_confirm[draw-one life]",),
+    ),
+    PlantedFault(
+        "next round waits for all",
+        "One client that is slow to acknowledge a round holds up all others.",
+        "secagg.session.server_session:ServerSession._until_complete",
+        (("if protocol.is_confirmed and not self._setup.is_last:", "if False:"),),
+        ("session/test_one_result_of_rounds.py::test_next_round_waits_for_enough_and_not_for_all",),
+    ),
+    PlantedFault(
+        "who has left is waited for",
+        "A server whose outcome is not confirmed names parties that have left the session for good.",
+        "secagg.session.server_protocol:ServerProtocol.could_confirm",
+        (("heard + len(names) >= enough", "True"),),
+        ("session/test_one_result.py::test_too_many_have_left_to_confirm_anything[masked-left2]",),
     ),
     PlantedFault(
         "unconfirmed head has the name of a result",
