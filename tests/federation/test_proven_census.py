@@ -118,7 +118,11 @@ async def test_true_census_is_opened(protection: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
-@pytest.mark.parametrize("lie", [lies_in_its_vector, lambda patch: another_prover(patch, changed_blindings)])
+@pytest.mark.parametrize(
+    "lie",
+    [lies_in_its_vector, lambda patch: another_prover(patch, changed_blindings)],
+    ids=["another vector", "changed blindings"],
+)
 async def test_client_that_lies_opens_no_class(
     protection: str, lie: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

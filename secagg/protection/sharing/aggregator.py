@@ -32,7 +32,7 @@ from secagg.protection.interface import LocalParty, SessionContext, Transition
 from secagg.protection.messages import Digest, Members, Outcome
 from secagg.protection.proven_bits import Blindings, check_proofs
 from secagg.protection.sharing import derivations as bind
-from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, fewest, sum_share_bytes
+from secagg.protection.sharing.context import FIRST, SharedContext, fewest, sum_share_bytes
 from secagg.protection.sharing.derivations import ACCEPTED, KEY, SUM, check_pledges, open_share
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
@@ -96,7 +96,7 @@ class Collecting:
         except SealBroken:
             raise ProtocolViolation(manifest.client, "its share is not sealed to this aggregator and session") from None
         if number == FIRST:
-            check_proofs(context, manifest.client, share[context.packed_bytes + SEED_BYTES :], manifest.client)
+            check_proofs(context, manifest.client, share.proofs, manifest.client)
         manifests = sorted((*self.manifests, manifest), key=lambda each: each.client)
         return replace(self, manifests=tuple(manifests))
 
@@ -255,17 +255,14 @@ class _ShareSum:
             share = open_share(context, self._key, client, self._aggregator, sealed)
         except SealBroken:
             raise BadInput(f"the kept share of client {client} does not open with this session's key") from None
-        seed, proofs = share, b""
-        if self._aggregator == FIRST:
-            packed, rest = share[: context.packed_bytes], share[context.packed_bytes :]
-            seed, proofs = rest[:SEED_BYTES], rest[SEED_BYTES:]
-            self._total += context.ring.unpack(packed, context.length)
-        if seed:
-            key = bind.stream_key(context, seed, client, self._aggregator)
+        if share.vector:
+            self._total += context.ring.unpack(share.vector, context.length)
+        if share.seed:
+            key = bind.stream_key(context, share.seed, client, self._aggregator)
             self._blindings.apply(key, 1)
-            if self._aggregator != FIRST:
+            if not share.vector:
                 self._stream.apply(self._total, key, 1)
-        self._proofs.append(proofs)
+        self._proofs.append(share.proofs)
         del self._waiting[client]
 
     def packed(self, noise: Integers | None) -> bytes:

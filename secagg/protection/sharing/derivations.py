@@ -6,7 +6,7 @@ One function for each labelled string.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from secagg.crypto.agreement import derive
 from secagg.crypto.envelopes import Address, EnvelopeKey, is_envelope_key
@@ -14,7 +14,7 @@ from secagg.crypto.labels import digest, number
 from secagg.crypto.sealing import SealBroken
 from secagg.crypto.signatures import SigningKey, is_signed
 from secagg.errors import ProtocolViolation
-from secagg.protection.sharing.context import SharedContext, sealed_bytes
+from secagg.protection.sharing.context import FIRST, SEED_BYTES, SharedContext, sealed_bytes
 from secagg.protection.sharing.messages import (
     AcceptedUploads,
     AggregatorPledge,
@@ -179,8 +179,22 @@ def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) ->
     return keys
 
 
-def open_share(context: SharedContext, key: EnvelopeKey, client: int, aggregator: int, sealed: bytes) -> bytes:
+@dataclass(frozen=True)
+class OpenedPart:
+    """A client's share as its aggregator reads it: a packed vector or a seed; the first's in a census holds all three.
+
+    The seed is that of the aggregator's part of the blindings too.
+    """
+
+    vector: bytes = field(repr=False)
+    seed: bytes = field(repr=False)
+    proofs: bytes = field(repr=False)
+
+
+def open_share(context: SharedContext, key: EnvelopeKey, client: int, aggregator: int, sealed: bytes) -> OpenedPart:
     """Return the share in a client's envelope. Raises SealBroken for another length or any other difference."""
     if len(sealed) != sealed_bytes(context, aggregator):
         raise SealBroken("not a sealed share of this session")
-    return key.open(sealed, share_address(context, client, aggregator))
+    plain = key.open(sealed, share_address(context, client, aggregator))
+    begun = context.packed_bytes if aggregator == FIRST else 0
+    return OpenedPart(plain[:begun], plain[begun : begun + SEED_BYTES], plain[begun + SEED_BYTES :])

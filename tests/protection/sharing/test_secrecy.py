@@ -33,10 +33,10 @@ def shares_of(session: Shared, client: int = 1) -> dict[int, np.ndarray]:
         secret = EnvelopeKey.from_bytes(session.states[number].secret)
         opened = open_share(context, secret, client, number, session.sealed(client)[number - 1])
         if number == 1:
-            found[number] = ring.unpack(opened, LENGTH)
+            found[number] = ring.unpack(opened.vector, LENGTH)
         else:
             found[number] = np.zeros(LENGTH, dtype=ring.word)
-            MaskStream().apply(found[number], bind.stream_key(context, opened, client, number), 1)
+            MaskStream().apply(found[number], bind.stream_key(context, opened.seed, client, number), 1)
     return found
 
 
