@@ -236,6 +236,11 @@ def keys_swapped(_: Any, told: Directory) -> Directory:
     return Directory((*told.entries[:3], replace(told.entries[3], mask_key=bytes(range(32)))))
 
 
+def another_total(_: Any, told: Survivors) -> Survivors:
+    """The true survivors with the digest of another sum."""
+    return replace(told, total=bytes(32))
+
+
 def list_shortened(_: Any, told: SetLists) -> SetLists:
     """The lists, one client taken off that of the second aggregator."""
     one, two = told.lists

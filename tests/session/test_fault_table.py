@@ -42,6 +42,7 @@ from tests.session.planted_faults import (
     another_seed,
     another_share,
     another_sum,
+    another_total,
     bad_shares,
     beyond_capacity,
     body_with,
@@ -250,6 +251,13 @@ TABLE = (
         shared=Cell("that aggregator, `SetLists`: server", telling(HELPER, SetLists, list_shortened)),
         encrypted=Cell("key holder, `SumRequest`: nobody", telling(HELPER, SumRequest, declared_without_one)),
         why="`encrypted`: the masks that are left make it noise, and nothing is opened; so does a client's false mask",
+    ),
+    fault(
+        "server",
+        "shows a client another sum of the masked uploads than the others",
+        masked=Cell(
+            "that client, `Quorum`: server", telling(ME, Survivors, another_total, lost=(ME, SERVER, Endorsement))
+        ),
     ),
     fault(
         "server",
