@@ -321,6 +321,7 @@ TABLE = (
         "client",
         "sends two aggregators shares of two splittings, each with its own manifest",
         shared=Cell("every aggregator, `SetLists`: client", two_manifests),
+        why="the client is left out; each aggregator's state has the evidence, and no log and no `verify` says so",
     ),
     fault(
         "client",
