@@ -1,6 +1,6 @@
 """Aggregators and servers that lie around a shared or an encrypted sum: nothing is opened, and who is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,18 @@ def signed_again(world: SimulatedSession, frame: bytes, change: Callable[[FrameB
 
 
 class Telling(SessionRun):
-    """A federation whose server tells one helper something else at one step."""
+    """A federation whose server tells one party, or some, something else at one step."""
 
     def __init__(
-        self, world: SimulatedSession, victim: int, step: str, change: Callable[[FrameBody], FrameBody]
+        self,
+        world: SimulatedSession,
+        victims: int | Collection[int],
+        step: str,
+        change: Callable[[FrameBody], FrameBody],
     ) -> None:
         super().__init__(world)
-        self._victim, self._step, self._change = victim, step, change
+        self._victims = {victims} if isinstance(victims, int) else set(victims)
+        self._step, self._change = step, change
 
     def new_server(self, journal: Journal) -> ServerSession:
         """The liar."""
@@ -91,7 +96,7 @@ class Telling(SessionRun):
 
         async def fetch(member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
             frame = await fetching(member, round_digest, step, patience)
-            if frame and member == self._victim and peek(frame).step == self._step:
+            if frame and member in self._victims and peek(frame).step == self._step:
                 return signed_again(self.world, frame, self._change)
             return frame
 

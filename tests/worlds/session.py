@@ -7,6 +7,7 @@ folder, as a process would be that is started again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ from methods.round import Examples, Local
 from secagg.agreement.roster import SERVER_INDEX, Roster
 from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Grid, Integers
-from secagg.errors import ServerAway
+from secagg.errors import MalformedMessage, ServerAway
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.protection import LocalParty
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import Abort, Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import AggregatorWork, MemberSession, RoundSetup, ServerSession, SumResult, begin_transcript
 from secagg.transcript import FILE_NAME, Journal, peek
+from secagg.wire import tag_of
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.hosts import Host, Left, Life, ending_of, parts_of
 from tests.worlds.rosters import fresh_identity, make_roster
@@ -121,6 +123,8 @@ class SessionRun:
         self.totals: list[Integers] = []
         self.sent: defaultdict[tuple[int, str], set[bytes]] = defaultdict(set)
         self.uploaded: defaultdict[tuple[int, int], set[bytes]] = defaultdict(set)
+        self.latest: dict[int, str] = {}
+        """The step of the latest message that each party has sent, but to leave, or has heard."""
         called = (SERVER_INDEX, *world.setup.roster.with_role("aggregator"))
         self.hosts = {member: Host(member, partial(self._begin, member)) for member in called}
         self._leaves: dict[int, str] = {}
@@ -312,7 +316,7 @@ class Wire:
         self._send(frame)
         reply: bytes = await self._call(lambda party: party.submit(self._member, frame))
         self._fuse.burn("after sending")
-        return reply
+        return self._heard(reply)
 
     async def upload(self, frame: bytes, vector: Path, start: int, size: int) -> bytes:
         """Hand over a frame and its part of the file, in small parts."""
@@ -322,7 +326,7 @@ class Wire:
         fuses = (self._fuse, self._federation.fuses[self._receiver])
         reply: bytes = await self._call(lambda party: party.upload(self._member, frame, parts_of(content, fuses)))
         self._fuse.burn("after uploading")
-        return reply
+        return self._heard(reply)
 
     async def fetch(self, round_digest: bytes, step: str, seconds: float) -> bytes:
         """Wait for the server's frame."""
@@ -333,7 +337,7 @@ class Wire:
                 lambda server: server.fetch(self._member, round_digest, step, min(0.2, seconds))
             )
             if frame or not seconds:
-                return frame or b""
+                return self._heard(frame or b"")
             if is_over:
                 raise ServerAway(0)
 
@@ -364,3 +368,11 @@ class Wire:
             raise Left
         self._fuse.burn(f"before sending {label}")
         self._federation.sent[self._member, label].add(frame)
+        if step != tag_of(Abort):
+            self._federation.latest[self._member] = step
+
+    def _heard(self, answer: bytes) -> bytes:
+        with contextlib.suppress(MalformedMessage):
+            if answer:
+                self._federation.latest[self._member] = peek(answer).step
+        return answer
