@@ -495,10 +495,12 @@ def require_possible(own: SumResult | None) -> None:
         raise ImpossibleSum(f"the opened sum is refused: {'; '.join(own.impossible)}")
 
 
-def follows(setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iterable[FrameBody] = ()) -> tuple[Caveat, ...]:
+def follows(
+    setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iterable[FrameBody] = (), own: SumResult | None = None
+) -> tuple[Caveat, ...]:
     """Check an outcome against the files in its session's folder; return a caveat for each point left unproven.
 
-    `bodies` are those of the server's frames before.
+    `bodies` are those of the server's frames before, `own` is what the uploads lead to, for a verifier that has them.
     Raises ProtocolViolation or MalformedMessage for an outcome that does not agree, BadInput for files that are others.
     """
     require_shape(setup, outcome)
@@ -506,8 +508,9 @@ def follows(setup: RoundSetup, outcome: Outcome, folder: Path, bodies: Iterable[
     told = files.contents
     if told is None or (told.release and open_release(setup, outcome, folder, bodies) is None):
         return (SUM_GONE,)
-    check_outcome(setup, told, files.own)
-    return (IMPOSSIBLE_SUM,) if files.own is not None and files.own.impossible else ()
+    own = own or files.own
+    check_outcome(setup, told, own)
+    return (IMPOSSIBLE_SUM,) if own is not None and own.impossible else ()
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:

@@ -17,7 +17,6 @@ from secagg.protection.draw import Drawn
 from secagg.protection.interface import Acceptance
 from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt, Taken
 from secagg.session.outcome import (
-    IMPOSSIBLE_SUM,
     PURGED,
     SILENT,
     SUM_GONE,
@@ -401,6 +400,7 @@ class ServerVerifier:
         ready = self._protocol.sum_to_open
         if ready is None or ready.members != outcome.members or self._protocol.outcome is not None:
             raise TranscriptInvalid(record.index, "the outcome does not follow, or names other clients")
+        result: SumResult | None = None
         if isinstance(ready, Drawn):
             is_drawn = outcome == outcome_of_draw(ready.members, ready.seed)
             require(is_drawn, record, "the outcome is not that of the draw")
@@ -409,11 +409,10 @@ class ServerVerifier:
             is_sum = result.aggregate_sha256 == outcome.aggregate_sha256
             require(is_sum, record, "the published sum is not that of the uploads")
             self._head_agrees = result.artifact_sha256 == outcome.head_sha256
-            self._left_open = (IMPOSSIBLE_SUM,) if result.impossible else ()
             is_released = tuple(map(Attachment.of, result.release)) in ((), outcome.release)
             require(is_released, record, "the released files are not those of the uploads and opened shares")
         require(peek(record.content).receiver == EVERYONE, record, "the outcome is not for everyone")
-        self._left_open = follows(self._setup, outcome, self._folder, self._said) or self._left_open
+        self._left_open = follows(self._setup, outcome, self._folder, self._said, result)
         self._protocol.conclude(outcome)
 
     def _lacks_vectors(self) -> bool:

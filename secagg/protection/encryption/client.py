@@ -50,13 +50,14 @@ def begin_client(context: SessionContext, me: LocalParty) -> Transition:
     return Transition(AwaitingKey())
 
 
-def check_key(context: EncryptedContext, key: PublishedKey) -> None:
+def check_key(context: EncryptedContext, key: PublishedKey, sender: int) -> None:
     """Check the key holder's signature on its public keys, and that the keys are valid, as every party does.
 
-    Raises ProtocolViolation (culprit: the key holder) for other parameters, another session, a key that is none.
+    Raises ProtocolViolation: `sender`, who shows it, for a key that is not signed for this session, the key holder for
+    other parameters or a key that is none.
     """
     if not bind.key_is_signed(context, key):
-        raise ProtocolViolation(context.holder_index, "the published key is not signed for this session")
+        raise ProtocolViolation(sender, "shows a published key that its holder did not sign for this session")
     if key.parameters != context.parameters.digest():
         raise ProtocolViolation(context.holder_index, "the published key has other parameters than the plan")
     if not is_envelope_key(key.sealing_key):
@@ -75,7 +76,7 @@ class AwaitingKey:
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: PublishedKey) -> Transition:
         """Check the key holder's public key. Raises ProtocolViolation."""
-        check_key(EncryptedContext.of(context), incoming)
+        check_key(EncryptedContext.of(context), incoming, SERVER_INDEX)
         return Transition(EncryptionReady(incoming))
 
 

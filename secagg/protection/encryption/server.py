@@ -48,7 +48,7 @@ class AwaitingHolder(CollectingStep[PublishedKey]):
         _ = self._context.fewest  # BadInput where the plan's numbers do not go together
 
     def check(self, member: int, incoming: PublishedKey) -> None:
-        check_key(self._context, incoming)
+        check_key(self._context, incoming, member)
 
     def close(self) -> tuple[AwaitingCiphertexts, Outgoing]:
         """Send the key holder's public key to every client. Raises SessionAborted if there is none."""

@@ -7,6 +7,7 @@ It checks everything that it relays, so that what one aggregator does wrong is l
 
 from __future__ import annotations
 
+import logging
 from typing import ClassVar, TypeVar
 
 from secagg.errors import ProtocolViolation, SessionAborted
@@ -27,6 +28,7 @@ from secagg.protection.sharing.messages import (
 )
 from secagg.protection.sharing.release import SharedSum, check_sum_share, split_share
 
+_log = logging.getLogger("secagg.server")
 M = TypeVar("M")
 Pledges = TypeVar("Pledges", bound=SessionKeys | SetPledges | SumPledges)
 
@@ -129,7 +131,10 @@ class _GatheringLists(_Gathering[SetLists]):
         """Agree on the set as every aggregator does, and send the lists to all, who can compare them with receipts."""
         context = self._context
         lists = tuple(shown for message in self._all() for shown in message.lists)
-        manifests, _ = intersect(context, lists)
+        manifests, conflicts = intersect(context, lists)
+        for each in conflicts:
+            name = context.names[each.one.client]
+            _log.warning("%s signed two different uploads; the aggregators' lists hold both, and it is left out", name)
         following = _GatheringSums(context, manifests)
         return following, dict.fromkeys((*context.helpers, *context.clients), SetLists(lists))
 
