@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.benchmarks.comparison import Comparison
 from tests.benchmarks.processes import COHORTS, measure_processes
-from tests.benchmarks.protections import measure_protections
+from tests.benchmarks.protections import measure_census, measure_protections
 from tests.benchmarks.report import Measurements, as_json, machine, rows
 from tests.benchmarks.scenario import CLIENTS, DROPOUTS, LENGTH, REPEATS, RING, say
 from tests.benchmarks.session import measure_sessions
@@ -46,7 +46,7 @@ def main() -> None:
     streams = measure_streams(size.rounds)
     sessions = measure_sessions(size.repeats, size.clients, size.dropouts)
     protections = measure_protections(size.clients, size.dropouts)
-    comparison = Comparison(protections, measure_ckks(), measure_processes(size.cohorts))
+    comparison = Comparison(protections, measure_ckks(), measure_processes(size.cohorts), measure_census())
     found = Measurements(streams, sessions, comparison, load, time.perf_counter() - began)
     shape = f"{LENGTH:,} integers, ring of {RING.bits} bits, complete graph"
     print(f"{size.clients} clients, {size.dropouts} dropouts, {shape}")

@@ -17,22 +17,29 @@ GOAL_PER_VALUE = 20
 GOAL_ENCRYPTED_CPU = 0.15
 GOAL_CHECK_CPU = 0.6
 GOAL_RELEASE = 1.35
+GOAL_PROVE, GOAL_CHECK = 0.05, 0.04
 GOAL_GROWTH = 1.1
 _YARDSTICK = "CKKS (yardstick)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that was measured of every protection; `usages` None where processes cannot be watched."""
+    """Everything that was measured of every protection; `usages` None where processes cannot be watched.
+
+    `census`: CPU seconds to prove the entries of 100 classes, and to check another client's.
+    """
 
     costs: Costs
     ckks: dict[int, CkksCosts]
     usages: Usages | None
+    census: tuple[float, float]
 
     def rows(self) -> list[Row]:
         """What is judged against a goal."""
         return [
             *(row for length in LENGTHS for row in self._size_rows(length)),
+            judged("census of 100 classes: client_cpu_s to prove it", self.census[0], GOAL_PROVE, "{:.3f}".format),
+            judged("  to check another client's", self.census[1], GOAL_CHECK, "{:.3f}".format),
             *(row for name in PROTECTIONS for row in self._growth_rows(name)),
         ]
 
@@ -60,6 +67,7 @@ class Comparison:
         """All figures, in seconds, bytes and MiB."""
         return {
             "protections": {name: [asdict(each) for each in found.values()] for name, found in self.costs.items()},
+            "census": {"prove_cpu_s": self.census[0], "check_cpu_s": self.census[1]},
             "ckks_yardstick": [asdict(each) for each in self.ckks.values()],
             "processes": {
                 name: {

@@ -145,9 +145,9 @@ def test_replays_into_another_session_are_refused():
     session, elsewhere = honest(), context_for(plan=b"another plan")
     again = replace(session.context, session_id=bytes(32))
     held = sessions.make_held(elsewhere)
-    with pytest.raises(ProtocolViolation, match="party 0: .* that its holder did not sign"):
+    with pytest.raises(ProtocolViolation, match=r"party 0: .* that its holder did not sign"):
         AwaitingKey().advance(elsewhere, sessions.party(1), session.held.published)
-    with pytest.raises(ProtocolViolation, match="party 4: .* that its holder did not sign"):
+    with pytest.raises(ProtocolViolation, match=r"party 4: .* that its holder did not sign"):
         offered_key(again, session.held.published)
     with pytest.raises(ProtocolViolation, match="party 1: the upload is not signed"):
         AwaitingCiphertexts(elsewhere, held.published).accept(1, session.uploads[1][0])
