@@ -14,6 +14,7 @@ from Crypto.Hash import SHA256
 from Crypto.Protocol.KDF import HKDF
 
 from tests.vectors import independent as reference
+from tests.vectors.bit_proofs import bit_proofs
 from tests.vectors.edwards import signature_points
 from tests.vectors.protocol_cases import derivations, encryption
 from tests.vectors.wire_cases import signed, wire
@@ -209,6 +210,7 @@ VECTORS: dict[str, Callable[[], dict[str, Any]]] = {
     "signatures": signatures,
     "signature_points": signature_points,
     "sealing": sealing,
+    "bit_proofs": bit_proofs,
     "derivations": derivations,
     "encryption": encryption,
     "wire": wire,
