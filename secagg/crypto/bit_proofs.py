@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from nacl.bindings import crypto_core_ed25519_add as _add
 from nacl.bindings import crypto_core_ed25519_from_uniform as _map_to_point
+from nacl.bindings import crypto_core_ed25519_is_valid_point as _is_point
 from nacl.bindings import crypto_core_ed25519_scalar_add as _plus
 from nacl.bindings import crypto_core_ed25519_scalar_mul as _times
 from nacl.bindings import crypto_core_ed25519_scalar_reduce as _reduce
@@ -32,15 +33,25 @@ from secagg.crypto.labels import digest, labelled, number
 from secagg.errors import BadInput
 from secagg.randomness import RandomSource
 
+ORDER_OF_FIELD = 2**255 - 19
 ORDER = 2**252 + 27742317777372353535851937790883648493
 SCALAR_BYTES = 32
 WIDE_BYTES = 64
 """Uniform bytes that give a scalar with a bias below 2⁻²⁵⁹."""
 PROOF_BYTES = 6 * SCALAR_BYTES
 """Bytes of one commitment and its proof: C, A₀, A₁, e₀, z₀, z₁."""
+CHECK_SECONDS = 0.002
+"""Seconds that a slow machine takes to check one commitment's proof: five times as long as measured."""
 ZERO = bytes(SCALAR_BYTES)
 _G = _map_to_point(digest("bit proof generator"))
 _NEUTRAL = _subtract(_G, _G)
+
+
+def check_library() -> None:
+    """Raise BadInput, with the remedy, if libsodium takes other points for points of the group (CVE-2025-69277)."""
+    of_order_2 = (ORDER_OF_FIELD - 1).to_bytes(SCALAR_BYTES, "little")  # (0, −1)
+    if _is_point(_add(_G, of_order_2)):
+        raise BadInput("PyNaCl's libsodium has the fault CVE-2025-69277", remedy="pip install -U 'pynacl>=1.6.2'")
 
 
 def scalars_of(uniform: bytes) -> list[bytes]:

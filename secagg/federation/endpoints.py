@@ -19,7 +19,6 @@ import grpc
 from secagg.agreement.plan import NoiseFrom, read_plan
 from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.envelopes import check_library
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation.client import FederationClient
 from secagg.federation.recovery import open_ledger, release_of
@@ -30,6 +29,7 @@ from secagg.plan_facts.policy_writing import admit_listed
 from secagg.plan_facts.records import Progress, Source, read_records, write_model_card
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
+from secagg.protection.proven_bits import check_libraries
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.session.attachments import session_folder
@@ -98,7 +98,7 @@ class Server:
         plugins: Sequence[Path | str] = (),
         said: Said = lambda text: None,
     ) -> None:
-        check_library()
+        check_libraries()
         for file in plugins:
             admit(Path(file))
         self._credentials = credentials_for("server", Path(tls), said)

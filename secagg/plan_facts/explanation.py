@@ -193,10 +193,11 @@ def _gate(facts: PlanFacts) -> str:
     )
     sigma = _census_sigma(facts)
     if sigma is None:
-        if facts.kinds[0].context.proves_bits:
+        if (context := facts.kinds[0].context).proves_bits:
             return (
-                f"{said}. Each client proves that its entries are 0 or 1, and checks the proofs of all and that the "
-                f"opened census is their sum: whoever lies, {least} clients say that they have what passes"
+                f"{said}. Each client proves that its entries are 0 or 1, and checks the proofs of all (in up to "
+                f"{context.proof_seconds} s) and that the opened census is their sum: whoever lies, {least} clients "
+                "say that they have what passes"
             )
         return (
             f"{said}. This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is "

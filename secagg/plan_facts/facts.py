@@ -112,7 +112,7 @@ class PlanFacts:
         pairs = zip(sums, noises, strict=True)
         facts = cls(plan, roster, method, protection, claim, tuple(SumFacts.of(plan, context, *pair) for pair in pairs))
         each = [kind.context for kind in facts.kinds]
-        sizes = [of.packed_bytes + len(of.identities) * of.proof_bytes for of in each]
+        sizes = [of.packed_bytes + of.blinding_bytes + len(of.identities) * of.proof_bytes for of in each]
         shown = max(sizes if method.traits.shows_last_sum else sizes[:-1], default=0)
         if shown > MAX_ATTACHED:
             problem = f"a sum of {shown} bytes is too long to be shown to the members"

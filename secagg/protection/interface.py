@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto.bit_proofs import PROOF_BYTES, SCALAR_BYTES
+from secagg.crypto.bit_proofs import CHECK_SECONDS, PROOF_BYTES, SCALAR_BYTES
 from secagg.crypto.signatures import SIGNATURE_BYTES, SigningKey
 from secagg.encoding import Integers, Residues, Ring
 from secagg.errors import ProtocolViolation
@@ -85,6 +85,11 @@ class SessionContext:
     def proof_bytes(self) -> int:
         """Size in bytes of the signed proofs that follow a client's vector; 0 in a sum without proofs."""
         return (SIGNATURE_BYTES + self.length * PROOF_BYTES) * self.proves_bits
+
+    @property
+    def proof_seconds(self) -> int:
+        """Seconds to check the proofs of all clients on a slow machine; 0 in a sum without proofs."""
+        return math.ceil(len(self.identities) * self.length * CHECK_SECONDS) * self.proves_bits
 
     @property
     def blinding_bytes(self) -> int:

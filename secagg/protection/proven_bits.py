@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from secagg.crypto import bit_proofs, envelopes
 from secagg.crypto.bit_proofs import (
     SCALAR_BYTES,
     WIDE_BYTES,
@@ -26,6 +27,12 @@ from secagg.crypto.stream import keystream
 from secagg.encoding import Integers
 from secagg.errors import ProtocolViolation
 from secagg.protection.interface import LocalParty, SessionContext
+
+
+def check_libraries() -> None:
+    """Raise BadInput, with the remedy, if a library lacks what envelopes or proofs need, before a session begins."""
+    envelopes.check_library()
+    bit_proofs.check_library()
 
 
 class Blindings:

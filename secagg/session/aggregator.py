@@ -59,6 +59,7 @@ class AggregatorWork:
         self._digests: dict[int, bytes] = {}
         self._receipts: dict[int, bytes] = {}
         self._complete = asyncio.Event()
+        self._turn = asyncio.Lock()
         for body, upload, _ in self._uploads():
             self._digests[body.sender] = self._digest(upload, body.sender)
         for record in journal.records():
@@ -93,17 +94,18 @@ class AggregatorWork:
         digest = self._digest(upload, member)
         async with self._staging.receive(member, name, self._size, digest, parts) as part:
             content = await asyncio.to_thread(part.read_bytes)
-            # Nothing is awaited from here on: another upload or the close cannot come between.
-            following = self._open_for_uploads().accept(self._context, self._me, upload, content)
-            if member not in self._receipts:
-                self._staging.keep(member, part)
-                self._digests[member] = digest
-                self._journal.append("received", frame)
-                receipt = following.receipt(self._context, self._me, member)
-                self._receipts[member] = self._answer(member, frame, receipt)
-                _log.info("an upload from %s", name)
-            self._collecting = following
-            self._look()
+            async with self._turn:  # another upload or the close cannot come between
+                taking = self._open_for_uploads()
+                following = await asyncio.to_thread(taking.accept, self._context, self._me, upload, content)
+                if member not in self._receipts:
+                    self._staging.keep(member, part)
+                    self._digests[member] = digest
+                    self._journal.append("received", frame)
+                    receipt = following.receipt(self._context, self._me, member)
+                    self._receipts[member] = self._answer(member, frame, receipt)
+                    _log.info("an upload from %s", name)
+                self._collecting = following
+                self._look()
         return self._receipts[member]
 
     def _open_for_uploads(self) -> CollectingState:
@@ -137,7 +139,8 @@ class AggregatorWork:
                 break
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._complete.wait(), min(left, LOOK_SECONDS))
-        closing, self._collecting, self._is_closed = self._collecting, None, True
+        async with self._turn:
+            closing, self._collecting, self._is_closed = self._collecting, None, True
         self._staging.end_all()
         return self._end(closing)
 

@@ -6,6 +6,7 @@ them. Each party's transcript holds its own, the server's those that came, and a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -48,14 +49,15 @@ def confirm_from(others: Sequence[Path], state: Path) -> Path:
 def _acknowledgements(records: Iterable[Record]) -> Iterator[bytes]:
     """Yield the frames of acknowledgements that stand in a transcript, alone or in a confirmation, unchecked."""
     for record in records:
-        if record.kind == "confirmed":
-            yield from decode(Confirmation, record.content).acknowledgements
-        elif record.kind in ("sent", "received"):
-            body = peek(record.content)
-            if body.step == tag_of(Acknowledgement):
-                yield record.content
-            elif body.step == tag_of(Confirmation):
-                yield from payload_of(body, Confirmation).acknowledgements
+        with contextlib.suppress(MalformedMessage):  # what cannot be read confirms nothing
+            if record.kind == "confirmed":
+                yield from decode(Confirmation, record.content).acknowledgements
+            elif record.kind in ("sent", "received"):
+                body = peek(record.content)
+                if body.step == tag_of(Acknowledgement):
+                    yield record.content
+                elif body.step == tag_of(Confirmation):
+                    yield from payload_of(body, Confirmation).acknowledgements
 
 
 def _confirmation(setup: RoundSetup, outcome: Outcome, frames: Iterable[bytes]) -> Confirmation:

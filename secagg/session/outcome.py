@@ -433,7 +433,9 @@ class Files:
 
 
 def require_shape(setup: RoundSetup, outcome: Outcome) -> None:
-    """Raise ProtocolViolation unless an outcome names the files that the plan prescribes, and a sum of its length."""
+    """Raise ProtocolViolation unless an outcome names clients of the round and the plan's files, of a sum's lengths."""
+    if not set(outcome.members) <= set(setup.context.clients):
+        raise ProtocolViolation(SERVER_INDEX, "names clients in the sum that are not in the round")
     _require_files(setup, outcome)
     if outcome.release:
         require_lengths_of_release(setup, outcome)
@@ -506,11 +508,16 @@ def follows(
     require_shape(setup, outcome)
     files = Files(setup, outcome, folder)
     told = files.contents
-    if told is None or (told.release and open_release(setup, outcome, folder, bodies) is None):
-        return (SUM_GONE,)
-    own = own or files.own
-    check_outcome(setup, told, own)
-    return (IMPOSSIBLE_SUM,) if own is not None and own.impossible else ()
+    if told is not None and told.release and open_release(setup, outcome, folder, bodies) is None:
+        told = None
+    is_exact = setup.known_round is not None and setup.round.is_exact  # other arithmetic may give other bits
+    if told is not None:
+        own = own or files.own
+        check_outcome(setup, told, own)
+    elif own is not None and is_exact and own.artifact_sha256 != outcome.head_sha256:
+        raise ProtocolViolation(SERVER_INDEX, "the head does not follow from the uploads")
+    impossible = (IMPOSSIBLE_SUM,) if own is not None and own.impossible else ()
+    return impossible if told is not None else (SUM_GONE, *impossible)
 
 
 def recompute(setup: RoundSetup, outcome: Outcome, release: bytes) -> SumResult:

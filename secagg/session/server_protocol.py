@@ -57,11 +57,12 @@ class ServerProtocol:
         """Seconds that the present step may take, according to the plan.
 
         Where clients speak once, they come back for the outcome in their own time. Helpers may themselves wait
-        as long for the clients before they answer.
+        as long for the clients before they answer. Before anybody acknowledges a census it checks all proofs.
         """
         plan, setup = self._setup.plan, self._setup
         if self._step is None:
-            return plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
+            waiting = plan.join_seconds if setup.protection.speaks_once else plan.step_seconds
+            return waiting + setup.context.proof_seconds
         joining = setup.join_seconds if self._step.is_joining else plan.step_seconds
         return joining + (plan.step_seconds if self._step.expected & set(setup.context.helpers) else 0)
 

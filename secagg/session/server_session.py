@@ -239,14 +239,14 @@ class ServerSession:
         header = payload_of(body, step.awaits)
         if header.length != (size := step.vector_bytes(member)):
             raise ProtocolViolation(member, f"announces {header.length} bytes, not {size}")
-        receiving = self._staging.receive(member, name, header.length, header.digest, parts)
-        async with receiving as part, self._turn:  # another upload or a closed step cannot come between
-            if self._protocol.is_wanted(member, frame, body):
-                await asyncio.to_thread(lambda: step.inspect(member, part.read_bytes()))
-                self._staging.keep(member, part)
-                self._protocol.take(member, frame, body)
-                self._record(member, frame, body)
-            return self._sign_taken(member, frame, body)
+        async with self._staging.receive(member, name, header.length, header.digest, parts) as part:
+            await asyncio.to_thread(lambda: step.inspect(member, part.read_bytes()))
+            async with self._turn:  # another upload or a closed step cannot come between
+                if self._protocol.is_wanted(member, frame, body):
+                    self._staging.keep(member, part)
+                    self._protocol.take(member, frame, body)
+                    self._record(member, frame, body)
+                return self._sign_taken(member, frame, body)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Return the message of `step` for `member` once there is one, or the abort; None after `patience` seconds."""

@@ -437,6 +437,8 @@ class ServerVerifier:
             said, seed = "the draw follows from all that was received", outcome.aggregate_sha256.hex()
             return {"session": said, "members": members, "seed": seed, "countersigned_by": signed_by}
         agrees = "the same bits" if self._head_agrees else "other bits (another processor or library)"
+        if not self._head_agrees and SUM_GONE in self._left_open:
+            agrees = "other bits, and its file is gone, so that nobody can say by how much"
         is_computed = not self._is_purged and self._setup.known_round is not None
         follows = "the published sum follows from all that was received"
         return {

@@ -1,5 +1,6 @@
 """A census's signed proofs, and the sum of the blindings, as protections use them."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -8,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from secagg.crypto import bit_proofs
 from secagg.crypto.bit_proofs import PROOF_BYTES, scalars_of
 from secagg.crypto.signatures import SIGNATURE_BYTES
 from secagg.crypto.stream import keystream
 from secagg.encoding import Ring
 from secagg.errors import BadInput, ProtocolViolation
+from secagg.plan_facts import facts
+from secagg.protection import protection_named
+from secagg.protection.encryption import server as encryption_server
 from secagg.protection.interface import SessionContext
+from secagg.protection.masking import tags, unmasking
+from secagg.protection.messages import Attachment
 from secagg.protection.proven_bits import (
     Blindings,
     check_census,
@@ -23,6 +30,7 @@ from secagg.protection.proven_bits import (
     split_proofs,
 )
 from tests.protection.rehearsal import context_for, party
+from tests.worlds.setups import make_setup
 
 CONTEXT = context_for(3, dropouts=0, length=5, proves_bits=True)
 ENTRIES = {1: (0, 1, 1, 0, 1), 2: (0, 1, 0, 1, 1), 3: (0, 1, 0, 0, 1)}
@@ -154,3 +162,42 @@ def test_other_sums_have_no_proofs() -> None:
     assert prove_entries(plain, party(1), (5, 6, 7, 8, 9), blindings) == b""
     check_proofs(plain, 1, b"", CULPRIT)
     assert is_census_of(plain, (), CENSUS, blindings)
+
+
+RELEASES = {"masked": unmasking.check_lengths, "encrypted": encryption_server.check_lengths}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_proofs_in_a_release_have_the_length_of_the_plan(name: str) -> None:
+    """Before anything is downloaded the file of all proofs has the length that clients and entries give."""
+    size, of_server = CONTEXT.proof_bytes * 3, CONTEXT.blinding_bytes * (name == "encrypted")
+    packed = tags.packed_size(CONTEXT) if name == "masked" else CONTEXT.packed_bytes
+    others = (100,) * (name == "masked")
+    check = RELEASES[name]
+    check(CONTEXT, (1, 2, 3), [Attachment(each, bytes(32)) for each in (packed, *others, size + of_server)])
+    for wrong in (size + of_server - 1, size + of_server + 1, CONTEXT.proof_bytes * 2 + of_server, 1 << 20):
+        with pytest.raises(ProtocolViolation, match="another length than the plan's"):
+            check(CONTEXT, (1, 2, 3), [Attachment(each, bytes(32)) for each in (packed, *others, wrong)])
+    with pytest.raises(ProtocolViolation, match="another length than the plan's"):
+        check(CONTEXT, (1, 2, 3), [Attachment(each, bytes(32)) for each in (packed, *others)])
+
+
+def test_plan_whose_proofs_are_too_long_to_be_shown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proofs of all clients count for the largest file of a plan."""
+    exact = {"epsilon": math.inf, "delta": None, "adjacency": None, "radius": 1.0}
+    context = make_setup(4, class_gate=1, dropouts=0, colluders=0, **exact).context
+    monkeypatch.setattr(facts, "MAX_ATTACHED", context.packed_bytes + context.blinding_bytes + 4 * context.proof_bytes)
+    make_setup(4, class_gate=1, dropouts=0, colluders=0, **exact)
+    monkeypatch.setattr(facts, "MAX_ATTACHED", context.packed_bytes + 4 * context.proof_bytes)
+    with pytest.raises(BadInput, match="too long to be shown"):
+        make_setup(4, class_gate=1, dropouts=0, colluders=0, **exact)
+
+
+def test_library_with_a_broken_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A libsodium that takes G + (0, −1) for a point of the group (CVE-2025-69277) starts no party."""
+    for protection in ("masked", "shared", "encrypted"):
+        protection_named(protection).check_machine()
+    monkeypatch.setattr(bit_proofs, "_is_point", lambda point: True)
+    for protection in ("masked", "shared", "encrypted"):
+        with pytest.raises(BadInput, match="CVE-2025-69277"):
+            protection_named(protection).check_machine()

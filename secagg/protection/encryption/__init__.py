@@ -4,7 +4,6 @@ The masks protect against a malicious server or client, the encryption protects 
 malicious client can upload a ciphertext whose opening depends on the secret key, and no check on it can tell.
 """
 
-from secagg.crypto.envelopes import check_library
 from secagg.protection.encryption import bfv
 from secagg.protection.encryption.client import CiphertextUploaded, begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
@@ -13,10 +12,11 @@ from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, Su
 from secagg.protection.encryption.server import AwaitingHolder, check_lengths, open_release
 from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script, SumRelease
 from secagg.protection.messages import Outcome
+from secagg.protection.proven_bits import check_libraries
 
 
 def _check_machine() -> None:
-    check_library()
+    check_libraries()
     bfv.check_machine()
 
 

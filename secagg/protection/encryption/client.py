@@ -19,7 +19,8 @@ malicious key may hold so little randomness that vectors could be tried against 
 32 random bytes more (the blind), which only the server gets: a commitment, hiding in the random-oracle model.
 
 In a census the blindings of a client's proofs are the sum of two streams: one of the mask's seed, one of a seed that
-only the server gets. Neither it nor the key holder can try the commitments, which all are shown, against 0 and 1.
+only the server gets. Neither it nor the key holder can try the commitments, which all are shown, against 0 and 1, as
+far as AES-CTR is pseudo-random.
 """
 
 from __future__ import annotations

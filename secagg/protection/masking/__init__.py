@@ -1,6 +1,5 @@
 """The masked protection (Bonawitz et al. 2017): pairwise and self masks, shares against drop-outs, signed survivors."""
 
-from secagg.crypto.envelopes import check_library
 from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script, SumRelease
 from secagg.protection.masking.client import Advertised, Dealt, Endorsed, Opened, Uploaded, advertise
 from secagg.protection.masking.derivations import thresholds_of
@@ -9,6 +8,7 @@ from secagg.protection.masking.quorum import most_dropouts
 from secagg.protection.masking.server import AwaitingKeys
 from secagg.protection.masking.unmasking import EVIDENCE, check_lengths, open_release
 from secagg.protection.messages import Outcome, UploadHeader
+from secagg.protection.proven_bits import check_libraries
 
 PROVEN = (
     "the published sum is the sum of the masked vectors that its clients signed, without their masks; what clients "
@@ -32,7 +32,7 @@ PROTECTION = Protection(
     absence="up to D clients may vanish at any step: the sum of the others is opened",
     release=SumRelease(EVIDENCE, check_lengths, open_release, PROVEN),
     most_dropouts=most_dropouts,
-    check_machine=check_library,
+    check_machine=check_libraries,
     acceptance=Acceptance(UploadHeader, (Survivors, Outcome)),
     grows_with_clients=True,
 )

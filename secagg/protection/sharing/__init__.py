@@ -1,7 +1,7 @@
 """The shared protection: clients send additive shares, in one message, to aggregators that must not all collude."""
 
-from secagg.crypto.envelopes import check_library
 from secagg.protection.interface import OF_CLIENT, Handover, Protection, Script, SumRelease
+from secagg.protection.proven_bits import check_libraries
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
 from secagg.protection.sharing.context import SharedContext, explain, fewest
@@ -35,7 +35,7 @@ PROTECTION = Protection(
         "added them up rightly stands on its word",
     ),
     deliveries=deliveries,
-    check_machine=check_library,
+    check_machine=check_libraries,
     handover=Handover(ShareManifest, ShareReceipt, SetPledges, share_digest, is_receipt),
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     release=SumRelease(

@@ -279,3 +279,16 @@ def test_proofs_of_another_client_are_refused_on_arrival(monkeypatch: pytest.Mon
     with pytest.raises(ProtocolViolation, match="did not sign") as caught:
         made.submit(1, 1)
     assert caught.value.culprit == 1
+
+
+def test_first_aggregator_that_passes_false_proofs_is_named() -> None:
+    """The server checks the proofs in the first aggregator's sum share itself, and names it for one that is false."""
+    made = Shared(shared_context(2, 4, dropouts=1, colluders=0, proves_bits=True))
+    made.vectors = {member: (vector & 1).astype(np.int64) for member, vector in made.vectors.items()}
+    made.upload(*MEMBERS).play("commit set", "open")
+    share, first = made.disk[1]["sum"], made.context.index_of(1)
+    made.server.inspect(first, share)
+    made.server.inspect(made.context.index_of(2), made.disk[2]["sum"])
+    with pytest.raises(ProtocolViolation, match="proofs that member 3 did not sign") as caught:
+        made.server.inspect(first, changed(share, len(share) - 1))
+    assert caught.value.culprit == first
