@@ -180,7 +180,7 @@ def session_keys(context: SharedContext, pledges: Iterable[AggregatorPledge]) ->
 
 
 @dataclass(frozen=True)
-class OpenedPart:
+class _OpenedPart:
     """A client's share as its aggregator reads it: a packed vector or a seed; the first's in a census holds all three.
 
     The seed is that of the aggregator's part of the blindings too.
@@ -191,10 +191,10 @@ class OpenedPart:
     proofs: bytes = field(repr=False)
 
 
-def open_share(context: SharedContext, key: EnvelopeKey, client: int, aggregator: int, sealed: bytes) -> OpenedPart:
+def open_share(context: SharedContext, key: EnvelopeKey, client: int, aggregator: int, sealed: bytes) -> _OpenedPart:
     """Return the share in a client's envelope. Raises SealBroken for another length or any other difference."""
     if len(sealed) != sealed_bytes(context, aggregator):
         raise SealBroken("not a sealed share of this session")
     plain = key.open(sealed, share_address(context, client, aggregator))
     begun = context.packed_bytes if aggregator == FIRST else 0
-    return OpenedPart(plain[:begun], plain[begun : begun + SEED_BYTES], plain[begun + SEED_BYTES :])
+    return _OpenedPart(plain[:begun], plain[begun : begun + SEED_BYTES], plain[begun + SEED_BYTES :])
