@@ -16,30 +16,30 @@ import pytest
 
 import secagg.federation.client as client_module
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.crypto import bit_proofs
 from secagg.errors import SecaggError, SessionAborted
 from secagg.federation import session_folder
-from secagg.protection import proven_bits
-from secagg.protection.encryption import client as encryption_client
 from secagg.protection.encryption import key_holder
 from secagg.protection.encryption import server as encryption_server
 from secagg.protection.encryption.polynomials import add, scaled
-from secagg.protection.masking import client as masking_client
-from secagg.protection.masking import server as masking_server
-from secagg.protection.masking import unmasking
 from secagg.protection.proven_bits import NO_CENSUS
-from secagg.protection.sharing import aggregator, release
-from secagg.protection.sharing import client as sharing_client
-from secagg.protection.sharing import server as sharing_server
 from secagg.protection.sharing.aggregator import SetAgreed
 from secagg.session.attachments import SUM_FILE
 from tests.federation.test_gate import EXACT, LONELY, gated, held
+from tests.protection.census_liars import (
+    PLUS,
+    another_prover,
+    changed_blindings,
+    deaf,
+    proves_no_bits,
+    true_bits,
+    unchecked,
+    with_more,
+)
 from tests.worlds.federation import Ending, SimulatedFederation, opened, run_federation
 
-LIAR, PLUS = 4, 2
+LIAR = 4
 PROTECTIONS = ("masked", "shared", "encrypted")
 SHOWN_FALSE = "server: opens a census that is not the sum of the entries that clients proved"
-PROVERS = (masking_client, sharing_client, encryption_client)
 
 
 def census_only(folder: Path, protection: str) -> SimulatedFederation:
@@ -57,53 +57,21 @@ def is_closed(world: SimulatedFederation, played: Ending, reason: str) -> None:
     assert not any((session_folder(world.state(SERVER_INDEX), each) / SUM_FILE).exists() for each in played.stages[1:])
 
 
-def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the server show what its own check of the census refuses."""
-    for module in (unmasking, release, encryption_server):
-        monkeypatch.setattr(module, "is_census_of", lambda *shown: True)
-
-
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have server and aggregators accept every proof."""
-    for module in (masking_server, aggregator, sharing_server, encryption_server):
-        monkeypatch.setattr(module, "check_proofs", lambda *shown: None)
-
-
-def lies_in_its_vector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """N1: a client proves its true bits, and adds two clients to the class that it does not hold."""
+def enters_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lying client adds two clients to the class that it does not hold."""
     true = client_module.contribution_of
 
     def told(setup: Any, records: Any, randomness: Any, member: int = 0, state: bytes = b"") -> Any:
         vector, kept = true(setup, records, randomness, member, state)
-        lie = PLUS * (np.arange(len(vector)) == LONELY) * (member == LIAR and setup.number == 1)
-        return vector + lie, kept
-
-    def proven(context: Any, me: Any, bits: Any, blindings: Any) -> bytes:
-        true_bits = [min(int(bit), 1) if place != LONELY else int(bit == 1) for place, bit in enumerate(bits)]
-        return proven_bits.prove_entries(context, me, true_bits, blindings)
+        return vector + PLUS * (np.arange(len(vector)) == LONELY) * (member == LIAR and setup.number == 1), kept
 
     monkeypatch.setattr(client_module, "contribution_of", told)
-    for module in PROVERS:
-        monkeypatch.setattr(module, "prove_entries", proven)
 
 
-def another_prover(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any, Any], tuple[Any, Any]]) -> None:
-    """Have the lying client prove changed bits, or with changed blindings."""
-
-    def proven(context: Any, me: Any, bits: Any, blindings: Any) -> bytes:
-        if me.member == LIAR and context.proves_bits:
-            bits, blindings = change(context, list(bits), blindings)
-        return proven_bits.prove_entries(context, me, bits, blindings)
-
-    for module in PROVERS:
-        monkeypatch.setattr(module, "prove_entries", proven)
-
-
-def changed_blindings(context: Any, bits: Any, blindings: Any) -> tuple[Any, Any]:
-    """Other blindings than those that follow from the keys."""
-    other = proven_bits.Blindings(context, blindings.packed)
-    other.apply(bytes(32), 1)
-    return bits, other
+def lies_in_its_vector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """N1: a client proves its true bits, and enters more."""
+    enters_more(monkeypatch)
+    another_prover(monkeypatch, LIAR, true_bits)
 
 
 @pytest.mark.parametrize("protection", PROTECTIONS)
@@ -120,7 +88,7 @@ async def test_true_census_is_opened(protection: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("protection", PROTECTIONS)
 @pytest.mark.parametrize(
     "lie",
-    [lies_in_its_vector, lambda patch: another_prover(patch, changed_blindings)],
+    [lies_in_its_vector, lambda patch: another_prover(patch, LIAR, changed_blindings)],
     ids=["another vector", "changed blindings"],
 )
 async def test_client_that_lies_opens_no_class(
@@ -148,13 +116,13 @@ async def test_entries_that_are_no_bits_are_refused_by_name(
     protection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proof of an entry of 2 is none: the upload is refused, its client named, and the others go on without it."""
-    monkeypatch.setattr(proven_bits, "prove_bits", forged(proven_bits.prove_bits))
+    proves_no_bits(monkeypatch)
+    enters_more(monkeypatch)
     world = census_only(tmp_path, protection)
     world = replace(world, setup=gated(tmp_path, 0, 1, protection=protection, **EXACT).setup)
-    lies_by_two(monkeypatch)
     played = await run_federation(world)
     assert isinstance(played.clients[LIAR], SecaggError)
-    assert "census entry of member 4 that is not proven to be 0 or 1" in str(played.clients[LIAR])
+    assert "party 4: shows a census entry of member 4 that is not proven to be 0 or 1" in str(played.clients[LIAR])
     assert {end[1].members for member, end in played.clients.items() if member != LIAR} == {(1, 2, 3)}
 
 
@@ -163,45 +131,13 @@ async def test_proofs_that_the_server_lets_pass_are_refused(
     protection: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every client checks all proofs itself: where server and aggregators accept an entry of 2 it names the server."""
-    monkeypatch.setattr(proven_bits, "prove_bits", forged(proven_bits.prove_bits))
-    lies_by_two(monkeypatch)
+    proves_no_bits(monkeypatch)
+    enters_more(monkeypatch)
     unchecked(monkeypatch)
     world = census_only(tmp_path, protection)
     is_closed(
         world, await run_federation(world), "server: shows a census entry of member 4 that is not proven to be 0 or 1"
     )
-
-
-def forged(prove: Callable[..., bytes]) -> Callable[..., bytes]:
-    """A prover that commits to an entry of 2 as it stands, by the equations of 1."""
-
-    def proven(bits: Any, blindings: Any, randomness: Any, binding: bytes) -> bytes:
-        made = prove([min(int(bit), 1) for bit in bits], blindings, randomness, binding)
-        size = len(made) // len(bits)
-        parts = [made[start : start + size] for start in range(0, len(made), size)]
-        for place in np.flatnonzero(np.array(bits) > 1):
-            parts[place] = bit_proofs._add(parts[place][:32], bit_proofs._G) + parts[place][32:]
-        return b"".join(parts)
-
-    return proven
-
-
-def lies_by_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lying client enters 2 for the class that it does not hold."""
-    true = client_module.contribution_of
-
-    def told(setup: Any, records: Any, randomness: Any, member: int = 0, state: bytes = b"") -> Any:
-        vector, kept = true(setup, records, randomness, member, state)
-        return vector + PLUS * (np.arange(len(vector)) == LONELY) * (member == LIAR and setup.number == 1), kept
-
-    monkeypatch.setattr(client_module, "contribution_of", told)
-
-
-def false_share(context: Any, packed: bytes) -> bytes:
-    """A sum share with two more clients of the lonely class."""
-    total = context.ring.unpack(packed[: context.packed_bytes], context.length).copy()
-    total[LONELY] += np.array(PLUS, dtype=context.ring.word)
-    return context.ring.pack(total) + packed[context.packed_bytes :]
 
 
 @pytest.mark.parametrize(("is_deaf", "reason"), [(False, NO_CENSUS), (True, SHOWN_FALSE)], ids=["alone", "in league"])
@@ -213,7 +149,7 @@ async def test_one_aggregator_opens_no_class(
 
     def commit(self: Any, context: Any, me: Any, packed: bytes) -> Any:
         is_liar = context.proves_bits and context.number_of(me.member) == 2
-        return true(self, context, me, false_share(context, packed) if is_liar else packed)
+        return true(self, context, me, with_more(context, packed, LONELY, PLUS) if is_liar else packed)
 
     monkeypatch.setattr(SetAgreed, "commit", commit)
     if is_deaf:

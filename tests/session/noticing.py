@@ -41,7 +41,11 @@ from tests.worlds.hosts import parts_of
 from tests.worlds.session import Ending, SessionRun, SimulatedSession
 
 NOBODY = "nobody"
-FALSE_TAGS = "tags that are not those of the upload, which is released in their place"
+WARNINGS = (
+    re.compile("tags that are not those of the upload, which is released in their place: (.+)"),
+    re.compile("(.+) signed two different uploads; "),
+)
+"""The server's warnings that say whose fault something is."""
 Change = Callable[[bytes], bytes]
 Made = Callable[[MemberSession, Transition], Transition]
 
@@ -162,30 +166,11 @@ async def noticed(run: SessionRun, *liars: int, leaving: dict[int, str] | None =
     Notices that name somebody count, and those that name nobody where there are no others.
     """
     found = _Found(run, frozenset(liars))
-    with _warnings_of_false_tags() as warnings:
+    with found.listening():
         ending = await run.run(leaving=leaving)
-    found.look(ending, warnings)
+    found.look(ending)
     notices = found.notices()
     return notices if any(each.whose != NOBODY for each in notices) else notices | found.verified()
-
-
-@contextmanager
-def _warnings_of_false_tags() -> Iterator[list[str]]:
-    """The names in the server's warnings."""
-    said: list[str] = []
-
-    class Listener(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            before, _, names = record.getMessage().rpartition(": ")
-            if before == FALSE_TAGS:
-                said.append(names)
-
-    log, listener = logging.getLogger("secagg.server"), Listener()
-    log.addHandler(listener)
-    try:
-        yield said
-    finally:
-        log.removeHandler(listener)
 
 
 @dataclass
@@ -200,7 +185,24 @@ class _Found:
         self.roster = self.run.world.setup.roster
         self.honest = frozenset(range(len(self.roster.members))) - self.liars
 
-    def look(self, ending: Ending, warnings: list[str]) -> None:
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note whom the server's warnings name, and in which step."""
+        listener = logging.Handler()
+        listener.emit = self.warned  # type: ignore[method-assign]
+        log = logging.getLogger("secagg.server")
+        log.addHandler(listener)
+        try:
+            yield
+        finally:
+            log.removeHandler(listener)
+
+    def warned(self, said: logging.LogRecord) -> None:
+        """Note whom a warning names."""
+        for name in (found[1] for each in WARNINGS if (found := each.match(said.getMessage()))):
+            self.add(SERVER_INDEX, self.closed, self.named(name))
+
+    def look(self, ending: Ending) -> None:
         """Go through everything that there is to see."""
         refused: set[tuple[int, str, int | None]] = getattr(self.run, "refused", set())
         for party, step, culprit in refused:
@@ -209,8 +211,6 @@ class _Found:
             if body.step == tag_of(UploadHeader):
                 for dealer in payload_of(body, UploadHeader).complaints:
                     self.add(body.sender, body.step, dealer)
-        for names in warnings:
-            self.add(SERVER_INDEX, self.closed, self.named(names))
         self.look_at_server(ending.server)
         for party, end in (ending.clients | ending.helpers).items():
             self.look_at_member(party, end)

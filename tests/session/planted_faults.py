@@ -1,7 +1,7 @@
 """Faults to plant in a session, each of which returns what is noticed of it: the cells of `test_fault_table.py`.
 
-`telling`, `concluding`, `making`, `saying`, `sending` and `leaving` make plants of a change; the others are plants, or
-changes for these.
+`telling`, `concluding`, `making`, `saying`, `sending` and `leaving` make plants of a change, `in_census` one of a plant
+for another sum; the others are plants, or changes for these.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from secagg.protection.masking.messages import (
 )
 from secagg.protection.masking.tags import no_words
 from secagg.protection.messages import Acknowledgement, Confirmation, Outcome, UploadHeader
+from secagg.protection.proven_bits import NO_CENSUS
 from secagg.protection.sharing import derivations as sharing
 from secagg.protection.sharing.aggregator import SetCommitted, SumCommitted
 from secagg.protection.sharing.client import SharingReady
@@ -46,8 +47,9 @@ from secagg.protection.sharing.derivations import KEY
 from secagg.protection.sharing.messages import SessionKeys, SetLists, SetPledges, ShareManifest, SumPledges, SumShare
 from secagg.session import MemberSession, SumResult, conclude
 from secagg.session.outcome import HEAD_FILE, head_file
-from secagg.transcript import FrameBody, Journal, payload_of, peek, sign_frame
+from secagg.transcript import FrameBody, Journal, payload_of, peek, read_transcript, sign_frame
 from secagg.wire import decode, encode, tag_of
+from tests.protection.census_liars import exchanged, with_more
 from tests.session.noticing import Notice, Planted, noticed
 from tests.session.test_acceptance import Censoring
 from tests.session.test_lies_at_every_write import sum_of_others
@@ -65,16 +67,27 @@ Made = Callable[[MemberSession, Transition], Transition]
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a fault is planted: four clients of whom one may be missing, under one protection."""
+    """Where a fault is planted: four clients of whom one may be missing, under one protection.
+
+    Where the sum is an exact census all clients are shown it. One of them alone holds the first class, which the gate
+    leaves out: one client more, or two, are a census that honest clients can have, and open the class.
+    """
 
     folder: Path
     protection: str
     patch: pytest.MonkeyPatch
+    is_census: bool = False
 
     def world(self, *, shown: bool = False) -> SimulatedSession:
         """The federation; where clients are shown the sum another round follows, which nobody begins."""
-        fixed: dict[str, Any] = {"clients": 4, "dropouts": 1, "colluders": 0, "parameters": (("refine", int(shown)),)}
-        return make_session(self.folder, protection=self.protection, **fixed)
+        fixed: dict[str, Any] = {"clients": 4, "dropouts": 1, "colluders": 0, "protection": self.protection}
+        if not self.is_census:
+            return make_session(self.folder, parameters=(("refine", int(shown)),), **fixed)
+        world = make_session(self.folder, classes=("rare", "no", "yes"), class_gate=1, **fixed)
+        assert (world.setup.context.proves_bits, world.setup.method.traits.class_threshold) == (True, 2)
+        for member in EVERYBODY[1:]:
+            world.vectors[member][0] = 0
+        return world
 
     @property
     def upload(self) -> type:
@@ -83,6 +96,18 @@ class Scene:
 
 
 Plant = Callable[[Scene], Awaitable[Notices]]
+
+
+def in_census(plant: Plant, *lies: Callable[[pytest.MonkeyPatch], None]) -> Plant:
+    """The same fault in a session whose sum is an exact census, with lies about the clients' proofs beside it."""
+
+    async def planted(scene: Scene) -> Notices:
+        for lie in lies:
+            lie(scene.patch)
+        return await plant(replace(scene, is_census=True))
+
+    return planted
+
 
 # What the server does.
 
@@ -138,6 +163,11 @@ def another_sum(world: SimulatedSession, result: SumResult) -> SumResult:
     )
 
 
+def another_digest(told: Outcome) -> Outcome:
+    """The outcome with the digest of another sum."""
+    return replace(told, aggregate_sha256=bytes(32))
+
+
 def with_members(*members: int) -> Callable[[Outcome], Outcome]:
     """The outcome of other clients."""
     return lambda told: replace(told, members=members)
@@ -148,6 +178,33 @@ def first_entry(length: int) -> Integers:
     entries: Integers = np.zeros(length, dtype=np.int64)
     entries[0] = 1
     return entries
+
+
+def another_share_shown(world: SimulatedSession, result: SumResult) -> SumResult:
+    """One more in an entry of the first aggregator's share that is shown, and what follows from it."""
+    share, *others = result.release
+    return replace(
+        another_sum(world, result), release=(with_more(world.setup.context, share, place=0, more=1), *others)
+    )
+
+
+PROOFS_IN = {"masked": 2, "shared": 0, "encrypted": 1}
+"""Which file of a census's release ends with the proofs of all clients."""
+
+
+def without_proofs(world: SimulatedSession, result: SumResult) -> SumResult:
+    """The release without the clients' proofs; a file that is nothing else is left out."""
+    place = PROOFS_IN[world.setup.plan.protection]
+    shorter = result.release[place][: -len(result.members) * world.setup.context.proof_bytes]
+    rest = (shorter,) if shorter else ()
+    return replace(result, release=(*result.release[:place], *rest, *result.release[place + 1 :]))
+
+
+def proofs_of_another(world: SimulatedSession, result: SumResult) -> SumResult:
+    """The release with the first client's proofs in the place of the second's."""
+    place, context = PROOFS_IN[world.setup.plan.protection], world.setup.context
+    changed = exchanged(context, result.release[place], len(result.members), place=1)
+    return replace(result, release=(*result.release[:place], changed, *result.release[place + 1 :]))
 
 
 def another_secret(world: SimulatedSession, result: SumResult) -> SumResult:
@@ -268,11 +325,11 @@ def forged_acknowledgement(run: Any, told: Confirmation) -> Confirmation:
 # What clients do.
 
 
-def making(liar: int, made: Made, *, shown: bool = False) -> Plant:
-    """A client's or a helper's machine gives something else."""
+def making(liar: int, made: Made, *others: int, shown: bool = False) -> Plant:
+    """A client's or a helper's machine gives something else; `others` are in league with it."""
 
     async def plant(scene: Scene) -> Notices:
-        return await noticed(Planted(scene.world(shown=shown), liar, made=made), liar)
+        return await noticed(Planted(scene.world(shown=shown), liar, made=made), liar, *others)
 
     return plant
 
@@ -455,20 +512,31 @@ def another_seed(session: MemberSession) -> bytes:
     return seal_envelope(published.sealing_key, b"another seed".ljust(32), encryption.seed_address(context, ME))
 
 
-def entering(more: int) -> Plant:
-    """A client adds to one entry of its vector before it protects it."""
+def entering(more: int, *others: int, opened: tuple[int, ...] = EVERYBODY) -> Plant:
+    """A client adds to one entry of its vector before it protects it; `opened` are the clients of the opened sum.
+
+    Without any no sum is. `others` are in league with it.
+    """
 
     async def plant(scene: Scene) -> Notices:
         world = scene.world(shown=True)
-        honest = world.total(EVERYBODY)
-        lie = more * first_entry(len(honest))
-        world.vectors[ME] = world.vectors[ME] + lie
+        world.vectors[ME] = world.vectors[ME] + more * first_entry(len(world.vectors[ME]))
         run = Planted(world, ME)
-        found = await noticed(run, ME)
-        assert run.totals[-1].tolist() == (honest + lie).tolist()
+        found = await noticed(run, ME, *others)
+        require_opened(run, world.total(opened) if opened else None)
         return found
 
     return plant
+
+
+def require_opened(run: Planted, total: Integers | None) -> None:
+    """Hold that this sum was opened, or that the server opened none because it is not that of the proven entries."""
+    if total is not None:
+        assert [each.tolist() for each in run.totals] == [total.tolist()]
+        return
+    (reason,) = [each.content for each in read_transcript(run.world.transcript(SERVER)) if each.kind == "aborted"]
+    assert not run.totals
+    assert reason.decode().startswith(NO_CENSUS)
 
 
 def leaving(*liars: int, before: type = Acknowledgement) -> Plant:
@@ -511,21 +579,24 @@ def another_share(session: MemberSession, given: Transition) -> Transition:
     return replace(given, outgoing=replace(given.outgoing, digest=digest), vector=packed)
 
 
-def with_one_more(context: Any, packed: bytes) -> bytes:
-    """A packed vector with one more in its first entry."""
-    words = context.ring.unpack(packed, context.length).copy()
-    words[0] += words.dtype.type(1)
-    return bytes(context.ring.pack(words))
+def committing(change: Callable[[Any, bytes], bytes]) -> Made:
+    """An aggregator that commits to another sum share."""
+
+    def made(session: MemberSession, given: Transition) -> Transition:
+        state, context = given.state, session._context
+        if not isinstance(state, SumCommitted) or given.vector is None:
+            return given
+        packed = change(context, given.vector)
+        lying = replace(state, digest=hashlib.sha256(packed).digest())
+        return Transition(lying, SumPledges((lying.pledge(context, session._me),)), packed)  # type: ignore[arg-type]
+
+    return made
 
 
-def wrong_share(session: MemberSession, given: Transition) -> Transition:
-    """A sum share with one more in an entry, committed to."""
-    state, context = given.state, session._context
-    if not isinstance(state, SumCommitted) or given.vector is None:
-        return given
-    packed = with_one_more(context, given.vector)
-    lying = replace(state, digest=hashlib.sha256(packed).digest())
-    return Transition(lying, SumPledges((lying.pledge(context, session._me),)), packed)  # type: ignore[arg-type]
+wrong_share = committing(partial(with_more, place=0, more=1))
+"""A sum share with one more in an entry, committed to."""
+share_with_proofs_of_another = committing(partial(exchanged, clients=len(EVERYBODY), place=1))
+"""A sum share with the first client's proofs in the place of the second's, committed to."""
 
 
 def two_left_out(session: MemberSession, given: Transition) -> Transition:
@@ -568,9 +639,9 @@ def opened_otherwise(change: Callable[[Any, Integers], Integers]) -> Made:
         context: Any = session._context
         if not isinstance(given.state, SpentKey) or not isinstance(given.outgoing, OpenedSum) or given.vector is None:
             return given
-        true = context.ring.decode(context.ring.unpack(given.vector, context.length).copy())
-        integers = change(context, true)
-        packed = context.ring.pack(context.ring.encode(integers))
+        packed, blindings = given.vector[: context.packed_bytes], given.vector[context.packed_bytes :]
+        integers = change(context, context.ring.decode(context.ring.unpack(packed, context.length).copy()))
+        packed = context.ring.pack(context.ring.encode(integers)) + blindings
         digest = hashlib.sha256(packed).digest()
         opened = encryption.sign_opened(context, session._me.identity, replace(given.outgoing, digest=digest))
         return Transition(replace(given.state, aggregate_sha256=sum_digest(integers)), opened, packed)
@@ -589,15 +660,18 @@ def of_small_order(context: Any, identity: SigningKey, said: PublishedKey) -> Pu
     return encryption.sign_key(context, identity, replace(said, sealing_key=said.sealing_key[:-32] + bytes(32)))
 
 
-def adding_one(made: Made) -> Plant:
-    """A helper whose machine adds one to an entry of the sum, and so does to the sum that is opened."""
+def adding_one(made: Made, *others: int, is_opened: bool = True) -> Plant:
+    """A helper whose machine adds one to an entry of the sum, and so does to the sum, if one is opened.
+
+    `others` are in league with it.
+    """
 
     async def plant(scene: Scene) -> Notices:
         world = scene.world(shown=True)
         run = Planted(world, HELPER, made=made)
-        found = await noticed(run, HELPER)
+        found = await noticed(run, HELPER, *others)
         total = world.total(EVERYBODY)
-        assert run.totals[-1].tolist() == (total + first_entry(len(total))).tolist()
+        require_opened(run, total + first_entry(len(total)) if is_opened else None)
         return found
 
     return plant

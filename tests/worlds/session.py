@@ -62,27 +62,36 @@ class SimulatedSession:
 
     def again(self) -> SimulatedSession:
         """The same federation with the plan of another session."""
-        return _planned(self.folder, self.setup.roster, self.keys, self.choices)
+        return _planned(self.folder, self.setup.roster, self.keys, self.choices, self.setup.plan.classes)
 
 
-def make_session(folder: Path, clients: int = 3, helpers: int | None = None, **choices: Any) -> SimulatedSession:
-    """Draw identities, plan and records of a federation whose features are three numbers.
+def make_session(
+    folder: Path,
+    clients: int = 3,
+    helpers: int | None = None,
+    classes: tuple[str, ...] = ("no", "yes"),
+    **choices: Any,
+) -> SimulatedSession:
+    """Draw identities, plan and records of a federation whose features are three numbers; all hold all classes.
 
     `helpers` is the number of aggregators where the protection has them; as few as may be by default.
     """
     roster, keys = make_roster(clients, choices.get("protection", "masked"), helpers, fresh_identity)
     fixed: dict[str, Any] = {"radius": 1.0, "levels": 1000, "max_records": 100, "step_seconds": 1, "join_seconds": 1}
-    return _planned(folder, roster, keys, PlanChoices(**{**fixed, **choices}))
+    return _planned(folder, roster, keys, PlanChoices(**{**fixed, **choices}), classes)
 
 
-def _planned(folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices) -> SimulatedSession:
-    data = PublicData("features", (3,), ("no", "yes"), None, None)
+def _planned(
+    folder: Path, roster: Roster, keys: tuple[SigningKey, ...], choices: PlanChoices, classes: tuple[str, ...]
+) -> SimulatedSession:
+    data = PublicData("features", (3,), classes, None, None)
     setup = RoundSetup.of(make_plan(data, roster, choices, OperatingSystem()), roster)
     generator = np.random.default_rng(len(roster.clients))
     vectors = {}
     for member in roster.clients:
-        examples = Examples.of(generator.integers(-400, 400, size=(20, 3)), np.arange(20) % 2)
-        vectors[member] = setup.sum.layout.flatten(setup.method.contribute(Local(examples, 2, Grid(1.0, 1000))).blocks)
+        examples = Examples.of(generator.integers(-400, 400, size=(20, 3)), np.arange(20) % len(classes))
+        local = Local(examples, len(classes), Grid(1.0, 1000))
+        vectors[member] = setup.sum.layout.flatten(setup.method.contribute(local).blocks)
     return SimulatedSession(folder, setup, keys, vectors, choices)
 
 

@@ -169,7 +169,7 @@ ENTRIES = (
         f"{RELEASE}:check_sum_share",
         "if share.agreed != agreed:",
         "if not agreed:",
-        LIES,
+        f"{LIES}[a manifest less, and the client]",
     ),
     unchecked(
         "the commitment to a sum share",

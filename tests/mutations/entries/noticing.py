@@ -7,7 +7,7 @@ ENTRIES = (
     PlantedFault(
         "another's outcome confirms",
         "Acknowledgements of another outcome confirm a party's own.",
-        "secagg.session.rounds:check_confirmation",
+        "secagg.session.rounds:confirmer_of",
         (("payload_of(body, Acknowledgement) != expected", "payload_of(body, Acknowledgement) == b''"),),
         TABLE,
     ),
@@ -37,6 +37,27 @@ ENTRIES = (
         "`verify` of a server's transcript takes any sum.",
         "secagg.verification.party_verification:ServerVerifier._check_outcome",
         (("is_sum = result.aggregate_sha256 == outcome.aggregate_sha256", "is_sum = True"),),
+        TABLE,
+    ),
+    PlantedFault(
+        "heads that nobody checks in verify",
+        "`verify` of a server's transcript takes any head of a sum that is not shown.",
+        "secagg.session.outcome:follows",
+        (("own = own or files.own", "own = files.own"),),
+        TABLE,
+    ),
+    PlantedFault(
+        "key holders named for others",
+        "A client names the key holder for a key that it did not sign.",
+        "secagg.protection.encryption.client:check_key",
+        (("raise ProtocolViolation(sender, ", "raise ProtocolViolation(context.holder_index, "),),
+        TABLE,
+    ),
+    PlantedFault(
+        "two uploads of which nobody hears",
+        "The server says nothing of a client that signed two uploads.",
+        "secagg.protection.sharing.server:_GatheringLists.close",
+        (("for each in conflicts:", "for each in conflicts[:0]:"),),
         TABLE,
     ),
     PlantedFault(
@@ -125,7 +146,12 @@ ENTRIES = (
         "any sum share",
         "The server takes another sum share than the one that was committed to.",
         "secagg.protection.sharing.server:_GatheringShares.check",
-        (("commitment != self._pledges[number - 1].content", "not commitment"),),
+        (
+            (
+                "check_sum_share(self._context, member, incoming, self._agreed, self._pledges, member)",
+                "pass",
+            ),
+        ),
         TABLE,
     ),
     PlantedFault(
