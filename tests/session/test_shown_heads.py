@@ -128,6 +128,13 @@ def test_opened_sum_has_the_length_of_the_plan() -> None:
         require_shape(make_setup(4, refine=1), told)  # masked sums have other files
 
 
+def test_strangers_in_a_sum_are_refused_before_anything_is_fetched() -> None:
+    """An outcome names clients of the round alone: the lengths of what clients fetch go by them."""
+    setup = make_setup(4, refine=1, protection="shared")
+    with pytest.raises(ProtocolViolation, match="names clients in the sum that are not in the round"):
+        require_shape(setup, Outcome((*MEMBERS, 9), bytes(32), NO_ARTIFACT))
+
+
 def test_metadata_of_null_are_none(tmp_path: Path) -> None:
     """A head whose file says `"__metadata__": null` belongs to no plan: the server's fault, and no accident either."""
     world, outcome, head = concluded(tmp_path)
