@@ -511,7 +511,7 @@ class _MemberTranscript:
 
     @property
     def confirmations(self) -> list[Confirmation]:
-        """What shows that the outcome is confirmed: from the server, or gathered from other parties' transcripts."""
+        """Confirmations of the outcome: from the server, or gathered from other parties' transcripts."""
         gathered = [record.content for record in self.journal.records() if record.kind == "confirmed"]
         return [*self.payloads(Confirmation), *(decode(Confirmation, each) for each in gathered)]
 

@@ -200,7 +200,7 @@ class OpenedCiphertexts(VectorSum):
     def release(
         self, context: EncryptedContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
     ) -> tuple[bytes, ...]:
-        """Return no file where the sum alone is shown; in a census the sum, then the blindings' sum with all proofs.
+        """Return no file but in a census, where others get the sum, then the blindings' sum with all proofs.
 
         Raises SessionAborted for a census that is not the sum of the proven entries.
         """
