@@ -168,11 +168,12 @@ class NotConfirmed(SecaggError):
 
     exit_code = ExitCode.ABORTED
 
-    def __init__(self, missing: tuple[str, ...]) -> None:
+    def __init__(self, missing: tuple[str, ...], heard: int, enough: int, number: int) -> None:
         self.missing = missing
         who = f"{', '.join(missing)} did not acknowledge the outcome" if missing else "too many have left for good"
         remedy = "; start the server again while they fetch the outcome" if missing else ""
-        super().__init__(f"not confirmed: {who}; ledgers stay charged{remedy}")
+        counted = f"{heard} of the {enough} acknowledgements of round {number}"
+        super().__init__(f"not confirmed: {counted}; {who}; ledgers stay charged{remedy}")
 
 
 class NotNow(SecaggError):
@@ -186,10 +187,13 @@ class NotNow(SecaggError):
 
 
 class Unconfirmed(NotNow):
-    """A party holds an outcome that too few have acknowledged, as far as it knows: it is not a result yet."""
+    """A party holds an outcome that too few have acknowledged, as far as it knows: it is not a result yet.
 
-    def __init__(self, cause: str) -> None:
-        remedy = "other parties' transcripts can confirm it, too (secagg confirm)"
+    `transcript` is the file of its round in each party's state folder.
+    """
+
+    def __init__(self, cause: str, transcript: str) -> None:
+        remedy = f"other parties' {transcript} can confirm it, too (secagg confirm)"
         super().__init__(f"unconfirmed, no result yet: {cause}; {remedy}")
 
 

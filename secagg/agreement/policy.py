@@ -84,8 +84,7 @@ MEANING = {
     "roster": "SHA-256 of the roster whose members you have checked",
     "backbones": "SHA-256 of each backbone that you trust: a .pt2 file is code",
     "programs": "SHA-256 of each file of a model that you would train: a .pt2 file is code",
-    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read; a class gate "
-    "rests on the word of every client, and but under masked of the server or helpers",
+    "methods": "what may be summed; of code that others bring, NAME@SHA-256 of what you have read",
     "protections": "how your vector may be hidden",
     "results": "who may receive the head",
     "min_clients_in_sum": "fewest clients whose sum may be opened",

@@ -23,5 +23,8 @@ def confirm(
 
     The acknowledgements in them are checked as if the server had shown them. Then run the client or helper again.
     """
-    own = confirm_from(transcripts, state)
-    speaker.result({"confirmed": str(own)}, f"{own}: confirmed; run the same command as before to go on")
+    own, known = confirm_from(transcripts, state)
+    text = f"{own}: confirmed; run the same command as before to go on"
+    if known:
+        text = f"{own}: was confirmed before; if a round of the plan is not, give other parties' files of that one"
+    speaker.result({"confirmed": str(own), "was_confirmed": known}, text)

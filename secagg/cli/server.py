@@ -14,7 +14,7 @@ from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOptio
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
 from secagg.federation import Server, Stage
-from secagg.scoring.card import card_of, write_card
+from secagg.scoring.card import card_of, classes_left_out, write_card
 from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
@@ -57,6 +57,7 @@ def server(
         "rounds": setup.rounds,
         "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "aggregate_sha256": outcome.aggregate_sha256.hex(),
+        "classes_left_out": classes_left_out(setup),
         "head_sha256": outcome.head_sha256.hex(),
         "ring": setup.context.ring.bits,
         "vector_length": setup.sum.layout.length,

@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
-from methods.gate import GatedRound
-from methods.method import domains_of
 from secagg.errors import BadInput
 from secagg.experiments.client_accuracy import AdaptedClients, PersonalAccuracy
 from secagg.experiments.features import DomainAccuracy
@@ -22,7 +20,7 @@ from secagg.experiments.tables import flat, frame_of, html_of
 from secagg.heads import Artifact, Evaluation, save_safetensors
 from secagg.networks.trained_model import TunedModel
 from secagg.protection import UNPROTECTED
-from secagg.scoring.card import card_of, write_card
+from secagg.scoring.card import card_of, classes_left_out, write_card
 from secagg.scoring.metrics import Metrics
 from secagg.session import RoundSetup, SumResult
 from secagg.session.outcome import HEAD_FILE, metadata_of
@@ -47,13 +45,7 @@ class Federated:
     @property
     def classes_left_out(self) -> list[str]:
         """The names of the classes that the plan's gate left out for too few clients, each with its domain, if any."""
-        classes, last = self.setup.plan.classes, self.setup.round
-        if not isinstance(last, GatedRound):
-            return []
-        domains = [f" in {name}" for name in domains_of(self.setup.plan.method_parameters)] or [""]
-        slots = last.parts // len(domains)
-        parts = [f"{name}, slot {slot}" if slots > 1 else name for name in domains for slot in range(slots)]
-        return [classes[j] + parts[k] for j, k in last.left_out(len(classes))]
+        return classes_left_out(self.setup)
 
 
 @dataclass(frozen=True)

@@ -192,12 +192,15 @@ def _gate(facts: PlanFacts) -> str:
         f"the head: {honest} honest, {plan.dropouts} that may vanish, {plan.colluders} that may collude"
     )
     sigma = _census_sigma(facts)
+    alone = "; where one honest client is left in a class's sum, colluders know its part: a gate of 2 hides it"
+    alone = alone if honest == 1 and plan.colluders else ""
     if sigma is None:
         if (context := facts.kinds[0].context).proves_bits:
             return (
                 f"{said}. Each client proves that its entries are 0 or 1, and checks the proofs of all (in up to "
-                f"{context.proof_seconds} s) and that the opened census is their sum: whoever lies, {least} clients "
-                "say that they have what passes"
+                f"{context.proof_seconds} s) and that the opened census is their sum, so that a class passes only if "
+                f"{least} clients state that they have it. A client can state a class that it lacks, and keep back one "
+                f"that it has{alone}"
             )
         return (
             f"{said}. This rests on the word of every client and of {facts.protection.sum_trust}: no census entry is "

@@ -105,6 +105,8 @@ def split_proofs(context: SessionContext, clients: Sequence[int], proofs: bytes)
     return {client: proofs[place * size : (place + 1) * size] for place, client in enumerate(clients)}
 
 
+PROVEN_CENSUS = "the published census is the sum of entries that each of its clients has proven to be 0 or 1"
+"""A text on what the transcript of a census proves, with the files of its release."""
 NO_CENSUS = "the opened census is not the sum of the entries that clients proved; nobody can tell whose doing that is"
 
 

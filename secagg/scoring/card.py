@@ -10,6 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from methods.gate import GatedRound
+from methods.method import domains_of
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.agreement.schema import column_from_dict
 from secagg.session import RoundSetup
@@ -49,6 +51,7 @@ def card_of(
         "method": plan.method,
         "parameters": plan.method_parameters,
         "classes": list(plan.classes),
+        "classes_left_out": classes_left_out(setup),
         "data": {
             "kind": plan.data_kind,
             "shape": list(plan.input_shape),
@@ -68,19 +71,38 @@ def card_of(
             "clients": len(roster.clients),
             "in_the_sum": len(members),
         },
-        "privacy": {
-            "epsilon": plan.epsilon if math.isfinite(plan.epsilon) else "inf",
-            "delta": plan.delta or None,
-            "adjacency": plan.adjacency or None,
-            "unit": plan.unit,
-            "promise": setup.facts.claim.sentence() if setup.facts.claim and not known_noise else None,
-            "reproducible_noise": known_noise,
-        },
+        "privacy": _privacy_of(setup, known_noise),
         "signed_by": signers,
         "simulated": simulated,
         "metrics": {**metrics.to_json(), "note": MEASURED} if metrics is not None else None,
         "secagg": version("secagg"),
     }
+
+
+def _privacy_of(setup: RoundSetup, known_noise: bool) -> dict[str, Any]:
+    plan = setup.plan
+    return {
+        "epsilon": plan.epsilon if math.isfinite(plan.epsilon) else "inf",
+        "delta": plan.delta or None,
+        "adjacency": plan.adjacency or None,
+        "unit": plan.unit,
+        "promise": setup.facts.claim.sentence() if setup.facts.claim and not known_noise else None,
+        "reproducible_noise": known_noise,
+    }
+
+
+def classes_left_out(last: RoundSetup) -> list[str]:
+    """Return the names of the classes that the plan's gate left out for too few clients, each with its domain, if any.
+
+    `last` is the plan's last round; the head never predicts these.
+    """
+    classes, gated = last.plan.classes, last.known_round
+    if not isinstance(gated, GatedRound):
+        return []
+    domains = [f" in {name}" for name in domains_of(last.plan.method_parameters)] or [""]
+    slots = gated.parts // len(domains)
+    parts = [f"{name}, slot {slot}" if slots > 1 else name for name in domains for slot in range(slots)]
+    return [classes[j] + parts[k] for j, k in gated.left_out(len(classes))]
 
 
 def write_card(folder: Path, card: Mapping[str, Any]) -> None:
@@ -102,6 +124,11 @@ def markdown_of(card: Mapping[str, Any]) -> str:
         ("made by", f"{_plain(plan['consortium'])}, plan SHA-256 `{plan['sha256']}`"),
         ("purpose", _plain(plan["purpose"]) or "not said"),
         ("tells apart", _plain(", ".join(card["classes"]))),
+        *(
+            [("left out by the class gate", _plain(", ".join(left_out)))]
+            if (left_out := card["classes_left_out"])
+            else []
+        ),
         *([("positive class", _plain(positive))] if positive else []),
         ("takes", takes),
         ("in the last sum", f"{plan['in_the_sum']} of {plan['clients']} clients, protection {plan['protection']}"),

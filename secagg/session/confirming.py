@@ -21,17 +21,19 @@ from secagg.transcript import FILE_NAME, Journal, Record, payload_of, peek, read
 from secagg.wire import decode, encode, tag_of
 
 
-def confirm_from(others: Sequence[Path], state: Path) -> Path:
-    """Write the confirmation that the transcripts `others` make up to this party's own of their round; return its path.
+def confirm_from(others: Sequence[Path], state: Path) -> tuple[Path, bool]:
+    """Write the confirmation that the transcripts `others` make up to this party's own of their round.
 
-    `state` is this party's folder. Nothing is written unless enough parties have acknowledged the outcome that this
-    party itself checked and acknowledged. Raises BadInput otherwise, TranscriptInvalid for what is not a transcript.
+    Returns its path, and whether it was confirmed before. `state` is this party's folder. Nothing is written unless
+    enough parties have acknowledged the outcome that this party itself checked and acknowledged. Raises BadInput
+    otherwise, TranscriptInvalid for what is not a transcript.
     """
     given = [setup_of(read_transcript(each, torn_tail_allowed=True)) for each in others]
-    folders = {folder_name(setup.context.round_digest) for setup, _ in given}
+    folders = {folder_name(setup.context.round_digest): setup.number for setup, _ in given}
     if len(folders) != 1:
-        raise BadInput("the given transcripts are of different rounds", remedy="give those of one round")
-    own = state / folders.pop() / FILE_NAME
+        listed = ", ".join(f"{name} is round {number}" for name, number in folders.items())
+        raise BadInput(f"the given transcripts are of different rounds: {listed}", remedy="give those of one round")
+    own = state / next(iter(folders)) / FILE_NAME
     if not own.exists():
         raise BadInput(f"{state} has no session of that round", remedy="give the state folder of its plan")
     with closing(Journal(own)) as journal:
@@ -41,9 +43,11 @@ def confirm_from(others: Sequence[Path], state: Path) -> Path:
             raise BadInput(f"{own} holds no checked outcome", remedy="run the same client or helper command first")
         if any(record.kind == "aborted" for record in records):
             raise BadInput(f"{own} has ended for good", remedy="read its last record (secagg verify)")
+        framed = [each for each in records if each.kind in ("received", "confirmed")]
+        known = any(each.kind == "confirmed" or peek(each.content).step == tag_of(Confirmation) for each in framed)
         shown = (frame for _, found in ((setup, records), *given) for frame in _acknowledgements(found))
         journal.append("confirmed", encode(_confirmation(setup, outcome, shown)))
-    return own
+    return own, known
 
 
 def _acknowledgements(records: Iterable[Record]) -> Iterator[bytes]:
@@ -71,7 +75,12 @@ def _confirmation(setup: RoundSetup, outcome: Outcome, frames: Iterable[bytes]) 
         except (MalformedMessage, ProtocolViolation) as error:
             reasons.append(error.problem)
     if len(valid) < enough:
-        problem = f"the files hold {len(valid)} of the {enough} acknowledgements that confirm this party's outcome"
+        names = setup.roster.name
+        held = f" ({', '.join(map(names, sorted(valid)))})" if valid else ""
+        problem = (
+            f"the files hold {len(valid)} of the {enough} acknowledgements that confirm this party's outcome{held}"
+        )
         problem += f": one {reasons[0]}" if reasons else ""
-        raise BadInput(problem, remedy="ask other parties of the round for their transcripts")
+        others = ", ".join(map(names, sorted(confirmers - valid.keys())))
+        raise BadInput(problem, remedy=f"add the transcript of this round of {others}")
     return Confirmation(tuple(valid[each] for each in sorted(valid)[:enough]))

@@ -58,6 +58,7 @@ from secagg.session.sealed_state import Memory
 from secagg.system.files import write_synced
 from secagg.transcript import (
     EVERYONE,
+    FILE_NAME,
     NOT_SEEN,
     FrameBody,
     Journal,
@@ -410,7 +411,7 @@ class MemberSession:
             receipt, body = await self._receiver.receive_signed(SERVER_INDEX, (Receipt,), ask, connection.patience)
         except ServerAway as error:
             if not transcript.confirmations:
-                raise Unconfirmed(error.problem) from None
+                raise Unconfirmed(error.problem, f"{self._folder.name}/{FILE_NAME}") from None
             self._progress(f"the outcome is confirmed, but the server has not countersigned it: {error.problem}")
             return
         payload_of(body, Receipt)
@@ -427,7 +428,7 @@ class MemberSession:
         try:
             confirmation = shown[0] if shown else await self._receive(connection, Confirmation)
         except NotNow as error:
-            raise Unconfirmed(error.problem) from None
+            raise Unconfirmed(error.problem, f"{self._folder.name}/{FILE_NAME}") from None
         check_confirmation(self._setup, outcome, confirmation)
 
     async def _leave(self, connection: Connection, error: SecaggError) -> None:

@@ -141,7 +141,7 @@ class ServerSession:
         if not (self._protocol.is_confirmed and self._setup.is_last):
             forget_closing(self._folder)
         if not self._protocol.is_confirmed:
-            raise NotConfirmed(self._protocol.could_confirm)
+            raise NotConfirmed(self._protocol.could_confirm, *self._protocol.confirmations, self._setup.number)
         return outcome
 
     async def decide(self) -> Outcome:

@@ -16,6 +16,7 @@ from secagg.protection import Handover, Script, SumToDeclare, SumToOpen
 from secagg.protection.draw import Drawn
 from secagg.protection.interface import Acceptance
 from secagg.protection.messages import Abort, Acknowledgement, Attachment, Confirmation, Outcome, Receipt, Taken
+from secagg.protection.proven_bits import PROVEN_CENSUS
 from secagg.session.outcome import (
     PURGED,
     SILENT,
@@ -93,7 +94,9 @@ class MemberVerifier:
         """Sentence that says what the transcript proves, valid once every record is checked."""
         rules, outcome = self._setup.protocol.release, self.outcome
         is_opened = outcome is not None and outcome.release and SUM_GONE not in self._left_open
-        return rules.proves if rules is not None and is_opened else self._script.proves
+        if rules is None or not is_opened:
+            return self._script.proves
+        return PROVEN_CENSUS if self._setup.context.proves_bits else rules.proves
 
     def check(self, record: Record) -> None:
         """Verify the next record. Raises TranscriptInvalid, ProtocolViolation, MalformedMessage and others."""
@@ -303,7 +306,10 @@ class ServerVerifier:
     def proves(self) -> str:
         """Sentence that says what the transcript proves, valid once every record is checked."""
         ended = "the session ended for the stated reason, and no sum was published"
-        return ended if self._aborted is not None else self._setup.protocol.proves
+        if self._aborted is not None:
+            return ended
+        is_census = self.outcome is not None and self._setup.context.proves_bits and SUM_GONE not in self._left_open
+        return PROVEN_CENSUS if is_census else self._setup.protocol.proves
 
     @property
     def doubts(self) -> tuple[Caveat, ...]:

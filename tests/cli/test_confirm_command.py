@@ -40,10 +40,12 @@ def test_another_partys_file_confirms(unconfirmed: SimulatedFederation, secagg: 
     before = secagg("verify", own, "--quiet")
     assert (before.code, "too few have acknowledged its outcome" in before.out) == (4, True)
     said = secagg("confirm", transcript(unconfirmed, OTHER), "--state", state, "--json", "-")
-    assert (said.code, said.json) == (0, {"confirmed": str(own)})
+    assert (said.code, said.json) == (0, {"confirmed": str(own), "was_confirmed": False})
     after = secagg("verify", own, "--tls", keys_in(state / "tls", unconfirmed.keys[ME]), "--quiet")
     assert (after.code, "too few" in after.out) == (0, False)
-    assert secagg("confirm", transcript(unconfirmed, 0), "--state", state).code == 0
+    again = secagg("confirm", transcript(unconfirmed, 0), "--state", state)
+    assert again.code == 0
+    assert "was confirmed before" in again.out
 
 
 def test_several_files_confirm_together(tmp_path: Path, secagg: Command) -> None:
@@ -59,7 +61,7 @@ def test_several_files_confirm_together(tmp_path: Path, secagg: Command) -> None
     said = secagg("confirm", transcript(world, OTHER), transcript(world, OTHER), "--state", state)
     assert (said.code, "hold 2 of the 3 acknowledgements" in said.complaint) == (2, True)
     said = secagg("confirm", transcript(world, OTHER), transcript(world, 1), "--state", state, "--json", "-")
-    assert (said.code, said.json) == (0, {"confirmed": str(own)})
+    assert (said.code, said.json) == (0, {"confirmed": str(own), "was_confirmed": False})
     after = secagg("verify", own, "--tls", keys_in(state / "tls", world.keys[ME]), "--quiet")
     assert (after.code, "too few" in after.out) == (0, False)
 

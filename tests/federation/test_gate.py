@@ -24,6 +24,7 @@ from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
+from secagg.scoring.card import card_of, markdown_of
 from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, OutcomeContents, check_outcome, unpack_sum
 from secagg.verification.transcript_series import verify_transcript
@@ -349,11 +350,25 @@ def test_explanation_states_the_gate() -> None:
     assert said.endswith(f"{chances}; so the gate is about accuracy, and epsilon alone hides a client")
 
 
+def test_card_of_a_head_names_what_it_never_predicts(finished: Finished) -> None:
+    """The model card says which classes the gate left out, beside those that the head tells apart."""
+    world, played = finished
+    card = card_of(played.stages[-1], "00", (1, 2, 3, 4))
+    assert card["classes_left_out"] == [world.setup.plan.classes[LONELY]]
+    assert f"| left out by the class gate | {world.setup.plan.classes[LONELY]} |" in markdown_of(card)
+    none = card_of(make_setup(4), "00", (1, 2, 3, 4))
+    assert none["classes_left_out"] == []
+    assert "left out" not in markdown_of(none)
+
+
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])
 def test_exact_gate_rests_on_proven_entries(protection: str) -> None:
     """An exact gate is said to rest on nobody's word where entries are proven; on all words where they are not."""
     said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection=protection, **EXACT).facts))["class gate"]
-    assert said.endswith("whoever lies, 3 clients say that they have what passes")
+    assert "so that a class passes only if 3 clients state that they have it" in said
+    assert said.endswith("colluders know its part: a gate of 2 hides it")
+    said = dict(explain(make_setup(5, class_gate=2, dropouts=1, protection=protection, **EXACT).facts))["class gate"]
+    assert said.endswith("A client can state a class that it lacks, and keep back one that it has")
     said = dict(explain(make_setup(4, class_gate=1, dropouts=1, protection="none", **EXACT).facts))["class gate"]
     assert "rests on the word of every client and of the server: no census entry is proven" in said
     assert said.endswith("adds 2 opens the sum of a class that one client alone has")

@@ -61,7 +61,7 @@ def completed(world: SimulatedSession, *of: int) -> Path:
     link = state / folder_name(world.setup.context.round_digest)
     if not link.is_symlink():
         link.symlink_to(world.home(ME).name)
-    return confirm_from([world.transcript(each) for each in of], state)
+    return confirm_from([world.transcript(each) for each in of], state)[0]
 
 
 class Away:
@@ -354,7 +354,7 @@ async def test_who_has_left_for_good_is_not_missing(tmp_path: Path) -> None:
     ending = await Leaving(world, (ME,)).run(leaving={4: Acknowledgement.__name__})
     assert isinstance(ending.server, NotConfirmed)
     assert ending.server.missing == ("client-4",)
-    assert "not confirmed: client-4 did not acknowledge the outcome; ledgers stay charged; start" in str(ending.server)
+    assert "2 of the 3 acknowledgements of round 1; client-4 did not acknowledge the outcome" in str(ending.server)
 
 
 @pytest.mark.parametrize(("protection", "left"), [("encrypted", (5,)), ("shared", (SECOND,)), ("masked", (ME, OTHER))])
@@ -364,7 +364,7 @@ async def test_too_many_have_left_to_confirm_anything(tmp_path: Path, protection
     ending = await Leaving(world, left).run(leaving={4: Acknowledgement.__name__})
     assert isinstance(ending.server, NotConfirmed)
     assert ending.server.missing == ()
-    assert str(ending.server) == "not confirmed: too many have left for good; ledgers stay charged"
+    assert str(ending.server).endswith(" of round 1; too many have left for good; ledgers stay charged")
 
 
 async def test_server_waits_again_for_those_who_did_not_acknowledge(tmp_path: Path) -> None:
@@ -529,7 +529,7 @@ async def test_several_files_complete_an_outcome(
     """Single acknowledgements count, each confirmer's once, until there are enough; the transcript then verifies."""
     world = await kept_back(tmp_path, protection)
     before = world.transcript(ME).read_bytes()
-    with pytest.raises(BadInput, match=r"hold \d of the \d acknowledgements that confirm this party's outcome;"):
+    with pytest.raises(BadInput, match=r"hold \d of the \d acknowledgements that confirm this party's outcome[ ;]"):
         completed(world, *too_few)
     assert world.transcript(ME).read_bytes() == before
     assert completed(world, *enough).samefile(world.transcript(ME))

@@ -214,7 +214,7 @@ async def test_gathered_confirmation_leads_into_the_next_round(tmp_path: Path, w
     others = [world.transcripts(each, ended.stages[:1])[0] for each in ((6, 7) if what == "shared" else (2, 3))]
     with pytest.raises(BadInput, match=r"of the \d acknowledgements"):
         confirm_from(others[:1], world.state(1))
-    own = confirm_from(others, world.state(1))
+    own, _ = confirm_from(others, world.state(1))
     again = await run_federation(world)
     assert len({outcome.head for _, outcome in again.clients.values()}) == 1
     assert has_model(world, 1)

@@ -48,7 +48,13 @@ PROTECTION = Protection(
     check_machine=_check_machine,
     confirmers=lambda context: (frozenset(context.helpers), len(context.helpers)),
     acceptance=Acceptance(EncryptedUpload, (Outcome,)),
-    release=SumRelease((), check_lengths, open_release, f"{OF_CLIENT}; the entries of an exact census are proven"),
+    release=SumRelease(
+        (),
+        check_lengths,
+        open_release,
+        "what this party received and sent, each frame signed; that the sum is its clients' stands on the word of key "
+        "holder and server",
+    ),
     speaks_once=True,
     encrypts=True,
 )
