@@ -24,10 +24,13 @@ from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
+from secagg.protection.masking import PROTECTION, PROVEN
+from secagg.protection.proven_bits import PROVEN_CENSUS
 from secagg.scoring.card import card_of, markdown_of
 from secagg.session import RoundSetup, conclude
 from secagg.session.outcome import HEAD_FILE, NO_ARTIFACT, OutcomeContents, check_outcome, unpack_sum
-from secagg.verification.transcript_series import verify_transcript
+from secagg.verification.transcript_series import verify_together, verify_transcript
+from secagg.verification.verification import Verified
 from secagg.wire import encode
 from tests.federation.test_rounds import lying, outcome_of, renamed_sum
 from tests.session.noise_checks import check_noise, check_promise
@@ -348,6 +351,17 @@ def test_explanation_states_the_gate() -> None:
     one, everyone = (0.5 * math.erfc((7 - holders) / sigma / math.sqrt(2)) for holders in (1, 20))
     chances = f"{one:.2g} where one holds it and {everyone:.2g} where all do"
     assert said.endswith(f"{chances}; so the gate is about accuracy, and epsilon alone hides a client")
+
+
+def test_transcripts_say_what_they_prove(finished: Finished) -> None:
+    """Of a client the census by its proofs, then the masked sums that it opened; of a server the census too."""
+    world, played = finished
+    found = verify_together(world.transcripts(1, played.stages), world.trust)
+    said = [each.proves for each in found if isinstance(each, Verified)]
+    assert said == [PROVEN_CENSUS, PROVEN, PROVEN]
+    found = verify_together(world.transcripts(0, played.stages), world.trust)
+    said = [each.proves for each in found if isinstance(each, Verified)]
+    assert said == [PROVEN_CENSUS, *[PROTECTION.proves] * 2]
 
 
 def test_card_of_a_head_names_what_it_never_predicts(finished: Finished) -> None:

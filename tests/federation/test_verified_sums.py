@@ -18,11 +18,12 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
 from secagg.errors import MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.federation import session_folder
-from secagg.protection.masking import PROVEN, unmasking
 from secagg.protection.masking import server as masking_server
+from secagg.protection.masking import unmasking
 from secagg.protection.masking.messages import Unmasking
 from secagg.protection.masking.tags import no_words
 from secagg.protection.messages import Attachment, Outcome
+from secagg.protection.proven_bits import PROVEN_CENSUS
 from secagg.session.attachments import SUM_FILE
 from secagg.session.outcome import conclude, open_sum, unpack_sum
 from secagg.session.purging import purge, purge_sum
@@ -165,14 +166,14 @@ def test_upload_of_a_client_that_vanished_is_shown(shown: Finished) -> None:
 
 
 def test_transcript_of_a_client_proves_the_sum(shown: Finished) -> None:
-    """A client's transcript with the files beside it proves the sum that it was shown, and no other."""
-    assert PROVEN in found(shown, 1).proves
+    """A client's transcript with the files beside it proves the census that it was shown, and no other sum."""
+    assert PROVEN_CENSUS in found(shown, 1).proves
     world, played = shown
     first, last = verify_together(world.transcripts(1, played.stages), NOTHING_BROUGHT)
     assert isinstance(first, Verified)
     assert isinstance(last, Verified)
-    assert PROVEN in first.proves
-    assert PROVEN not in last.proves
+    assert PROVEN_CENSUS in first.proves
+    assert PROVEN_CENSUS not in last.proves
     assert "the server's word alone" in last.proves
 
 
@@ -231,7 +232,7 @@ def test_damaged_release_proves_nothing(over: Finished, party: int, name: str) -
     content = file.read_bytes()
     file.unlink()
     assert "was purged, or is not all there" in found(over, party).verdict
-    assert PROVEN not in found(over, party).proves
+    assert PROVEN_CENSUS not in found(over, party).proves
     file.write_bytes(content[:-1])
     (one,) = verify_together(world.transcripts(party, played.stages[:1]), NOTHING_BROUGHT)
     assert not isinstance(one, Verified) or "not all there" in one.verdict

@@ -188,7 +188,7 @@ OPENERS = (
         "own public key",
         "shows every client a key of its own in the key holder's name",
         "the published key is signed by the key holder",
-        "the published key is not signed for this session",
+        "shows a published key that its holder did not sign for this session",
         change_message(PublishedKey, own_public_key, "encrypted"),
     ),
     Probe(
