@@ -47,6 +47,7 @@ class Task:
     """One data set: its file under the data folder, how it is cut and mapped, and its goals at `EPSILONS`.
 
     `seeds`: 20 where fewer than 1,000 records are held out, so that one record more or less is not the answer.
+    `floors`: goals that the lower end of the 95 % interval must reach; of `goals` only the upper end must.
     """
 
     title: str
@@ -58,6 +59,8 @@ class Task:
     schema: str | None = None
     chosen_on: bool = False
     goals: tuple[float, ...] = ()
+    floors: tuple[float, ...] = ()
+    backbone: str | None = None
 
 
 TASKS: Mapping[str, Task] = {
@@ -85,6 +88,12 @@ TASKS: Mapping[str, Task] = {
     "pacs": Task("PACS, ResNet-18 to layer3", "pacs_resnet18_layer3_features_64px.npz", 5),
     "adult": Task("adult", "tabular/adult.data.gz", 5, label="income"),
     "credit": Task("credit", "tabular/credit_default.csv.gz", 5, label="default.payment.next.month"),
+    "usps": Task("USPS, pixels", "usps.npz", 5, 512),
+    "usps-scattering": Task("USPS, scattering", "usps.npz", 5, backbone="scattering", floors=(90.5, 93.0, 95.0)),
+    "mnist-scattering": Task(
+        "MNIST, 10,000 records, scattering", "mnist_12k.npz", 5, backbone="scattering", floors=(88.0, 93.0, 96.0)
+    ),
+    "fashion-scattering": Task("Fashion-MNIST, scattering", "fashion-mnist", 5, backbone="scattering"),
 }
 ROUNDS: Settings = {"method": "fedcgs", "colluders": 1}
 ROWS: Mapping[str, Settings] = {
@@ -160,7 +169,7 @@ def open_task(task: Task, data: Path, out: Path) -> Dataset:
 def settings_of(task: Task, row: Settings, epsilons: Sequence[float]) -> list[dict[str, Any]]:
     """The settings of every run of one row: by ε, then by seed."""
     shared = {"expand": task.expand, "clients": task.clients, "delta": DELTA, "adjacency": "add-remove"}
-    shared |= {"noise_seed": NOISE_SEED, "reference": False}
+    shared |= {"noise_seed": NOISE_SEED, "reference": False, "backbone": task.backbone}
     grid = {name: (value,) for name, value in {**shared, **row}.items() if value is not None}
     if row["method"] == "dp-sgd":
         grid.pop("clients", None)
@@ -219,11 +228,13 @@ def verdicts(measured: Mapping[str, Mapping[str, Mapping[float, Cell]]]) -> list
     lines = []
     for name, rows in measured.items():
         ours, theirs = rows["rounds"], rows["DP-SGD, all records in one place"]
-        for epsilon, goal in zip(EPSILONS, TASKS[name].goals, strict=False):
+        task = TASKS[name]
+        for epsilon, goal in zip(EPSILONS, task.floors or task.goals, strict=False):
             cell = ours[epsilon]
-            short = goal - student_interval(cell.values)[1]
+            short = goal - student_interval(cell.values)[0 if task.floors else 1]
             said = "reached" if short <= 0 else "missed"
-            lines.append(f"- {name}, ε = {epsilon:g}: {cell} against the goal {goal}: {said}")
+            kind = "goal of the lower end" if task.floors else "goal"
+            lines.append(f"- {name}, ε = {epsilon:g}: {cell} against the {kind} {goal}: {said}")
         lost = [f"{each:g}" for each, cell in ours.items() if each in theirs and cell.is_below(theirs[each])]
         lines.append(f"- {name}: significantly below DP-SGD at ε = {', '.join(lost)}" if lost else f"- {name}: no loss")
     return lines
