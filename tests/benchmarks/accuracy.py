@@ -93,6 +93,8 @@ TASKS: Mapping[str, Task] = {
     "mnist-scattering": Task(
         "MNIST, 10,000 records, scattering", "mnist_12k.npz", 5, backbone="scattering", floors=(88.0, 93.0, 96.0)
     ),
+    "digits-scattering": Task("digits, scattering", "digits", 20, backbone="scattering"),
+    "pneumonia-scattering": Task("PneumoniaMNIST, scattering", "pneumoniamnist.npz", 20, backbone="scattering"),
     "fashion-scattering": Task("Fashion-MNIST, scattering", "fashion-mnist", 5, backbone="scattering"),
 }
 ROUNDS: Settings = {"method": "fedcgs", "colluders": 1}

@@ -105,7 +105,7 @@ def test_kymatio_has_the_same_coefficients(shape):
     Kymatio computes filters in float32 and divides them by 3.1415 where we divide by π (once for each filter of a
     path). It takes the moduli of coarse wavelets at every second pixel and smooths these with a φ cut to half of the
     band; ours are smoothed at every pixel. The test does the first to our moduli; so 2·10⁻⁶ of a channel's peak is
-    float32 alone. What the second changes is below 6 % of a channel's peak on noise, its worst case.
+    float32 alone. What the second changes is below a tenth of a channel's peak.
     """
     frontend = pytest.importorskip(
         "kymatio.scattering2d.frontend.numpy_frontend", reason="needs kymatio, which is no dependency"
@@ -123,7 +123,7 @@ def test_kymatio_has_the_same_coefficients(shape):
     peaks = np.abs(expected).max(axis=(1, 2), keepdims=True)
     assert same.shape == expected.shape
     assert (np.abs(same - expected) <= 2e-6 * peaks).all()
-    assert (np.abs(full[:, 1:-1, 1:-1] - expected) <= 0.2 * peaks).all()
+    assert (np.abs(full[:, 1:-1, 1:-1] - expected) <= 0.1 * peaks).all()
 
 
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case["name"])

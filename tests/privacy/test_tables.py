@@ -33,6 +33,8 @@ SHAPES = {
     "usps": (256, 10),
     "usps-scattering": ((16, 16), 10),
     "mnist-scattering": ((28, 28), 10),
+    "digits-scattering": ((8, 8), 10),
+    "pneumonia-scattering": ((28, 28), 2),
     "fashion-scattering": ((28, 28), 10),
 }
 """Inputs, or the picture's size where the backbone asks for it, and classes; the promise is the same for any."""
