@@ -141,10 +141,7 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
         backbone = Pixels(_is_known(shape, spec))
     elif _is_scattering(spec):
         refuse_other_parameters(parameter)
-        scattering = Scattering(_is_known(shape, spec))
-        return _Closed(
-            scattering.digest, lambda progress, _: replace(scattering, cache=user_cache(), progress=progress)
-        )
+        return _scattering(Scattering(_is_known(shape, spec)))
     elif form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")
@@ -152,6 +149,13 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
     else:
         raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
     return _Closed(backbone.digest, lambda *_how: backbone)
+
+
+def _scattering(map_of_shape: Scattering) -> _Closed:
+    def open_it(progress: Progress | None, _: Engine | None) -> Backbone:
+        return replace(map_of_shape, cache=user_cache(), progress=progress)
+
+    return _Closed(map_of_shape.digest, open_it)
 
 
 def _is_known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:
