@@ -111,8 +111,8 @@ OTHERS: Mapping[str, Settings] = {
 """Further promises, on the first of the sets; eight of ten shares count where one member may collude, one leave."""
 CONFIRMED = "rounds, seeds 5 to 24"
 FRESH_SEEDS = range(5, 25)
-"""Where a task has floors: the first five seeds, a pilot, spread so much at ε = 0.25 that their interval tells nothing of
-such a goal. So it is judged by twenty other seeds too, named before the first of them ran; both verdicts are printed."""
+"""Where a task has floors: the first five seeds, a pilot, spread so much at ε = 0.25 that their interval tells nothing
+of such a goal. So twenty other seeds judge it too, named before the first of them ran; both verdicts are printed."""
 
 
 @dataclass(frozen=True)
