@@ -14,7 +14,7 @@ from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.latents import DIFFUSERS, DiffusionFiles, open_latents
 from secagg.features.program import ProgramFile
-from secagg.features.scattering import SCATTERING, SUITS, Scattering, planned_scattering, refuse_other_parameters
+from secagg.features.scattering import PLANNED, SCATTERING, SUITS, Scattering, refuse_other_parameters
 from secagg.system.engines import Engine
 from secagg.system.extras import extra
 
@@ -106,7 +106,7 @@ def _planned(part: str) -> str:
     if part.startswith(FOLDERS) and Path(folder).is_dir():
         return f"{form}:{Path(folder).name}"
     if _is_scattering(part):
-        return planned_scattering()
+        return PLANNED
     return Path(part).name if part.endswith(SUFFIX) else part
 
 
@@ -141,7 +141,8 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
         backbone = Pixels(_is_known(shape, spec))
     elif _is_scattering(spec):
         refuse_other_parameters(parameter)
-        return _scattering(Scattering(_is_known(shape, spec)))
+        own = Scattering(_is_known(shape, spec))
+        return _Closed(own.digest, lambda progress, _: replace(own, cache=user_cache(), progress=progress))
     elif form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")
@@ -149,13 +150,6 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
     else:
         raise BadInput(f"unknown backbone {spec!r}", remedy=f"give {FORMS}; `secagg backbone export` makes a .pt2")
     return _Closed(backbone.digest, lambda *_how: backbone)
-
-
-def _scattering(map_of_shape: Scattering) -> _Closed:
-    def open_it(progress: Progress | None, _: Engine | None) -> Backbone:
-        return replace(map_of_shape, cache=user_cache(), progress=progress)
-
-    return _Closed(map_of_shape.digest, open_it)
 
 
 def _is_known(shape: tuple[int, ...] | None, spec: str) -> tuple[int, ...]:

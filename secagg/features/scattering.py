@@ -22,7 +22,8 @@ from secagg.features.cache import FeatureCache, recall
 
 SCATTERING = "scattering"
 PARAMETERS = "J=2:L=8:orders=0..2:places=3x3"
-"""The one choice of scales J, angles L, orders and places, as plans name it behind `scattering:`."""
+PLANNED = f"{SCATTERING}:{PARAMETERS}"
+"""The backbone's name in plans: the one choice of scales J, angles L, orders and places."""
 SCALES, ANGLES, PLACES = 2, 8, 3
 SUITS = "for drawn shapes, such as digits and clothes, not photographs or textures"
 SMALLEST, LARGEST = 8, 64
@@ -74,7 +75,7 @@ class Scattering(Backbone):
     def digest(self) -> str:
         """SHA-256 (hex) of the name, the parameters, the rule and the picture's size; anybody recomputes it."""
         height, width = self.input_shape[:2]
-        return digest_of(f"secagg backbone v1: {planned_scattering()}; {RULE}; {height}x{width}")
+        return digest_of(f"secagg backbone v1: {PLANNED}; {RULE}; {height}x{width}")
 
     @property
     def dimension(self) -> int:
@@ -102,11 +103,6 @@ class Scattering(Backbone):
             if self.progress is not None:
                 self.progress(index + 1, len(inputs))
         return features
-
-
-def planned_scattering() -> str:
-    """Return the backbone's name in plans, which holds its parameters."""
-    return f"{SCATTERING}:{PARAMETERS}"
 
 
 def refuse_other_parameters(parameters: str) -> None:
