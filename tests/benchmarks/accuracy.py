@@ -186,8 +186,10 @@ def settings_of(
     return [dict(each) for each in runs if each["seed"] in chosen]
 
 
-def measure(name: str, data: Path, out: Path, workers: int | None) -> dict[str, dict[float, Cell]]:
-    """The accuracies of every row of a data set by ε; `out` keeps its runs. Prints what was refused."""
+def measure(
+    name: str, data: Path, out: Path, workers: int | None, only: Sequence[str] = ()
+) -> dict[str, dict[float, Cell]]:
+    """The accuracies of a data set by row and ε, of every row or of some; `out` keeps its runs. Prints refusals."""
     task, folder = TASKS[name], out / name
     folder.mkdir(parents=True, exist_ok=True)
     rows = {**ROWS, **(OTHERS if name == next(iter(TASKS)) else {})}
@@ -197,6 +199,7 @@ def measure(name: str, data: Path, out: Path, workers: int | None) -> dict[str, 
     }
     if task.floors:
         asked[CONFIRMED] = settings_of(task, ROUNDS, EPSILONS, FRESH_SEEDS)
+    asked = {label: group for label, group in asked.items() if not only or label in only}
     flat = [settings for group in asked.values() for settings in group]
     runs = iter(runs_of(open_task(task, data, folder), flat, folder, Execution.of(folder, workers, say)).runs)
     return {label: _cells([next(runs) for _ in group]) for label, group in asked.items()}
@@ -239,9 +242,9 @@ def verdicts(measured: Mapping[str, Mapping[str, Mapping[float, Cell]]]) -> list
     """A line for each goal, and for each ε at which the rounds are significantly below DP-SGD."""
     lines = []
     for name, rows in measured.items():
-        ours, theirs = rows["rounds"], rows["DP-SGD, all records in one place"]
+        ours, theirs = rows.get("rounds", {}), rows.get("DP-SGD, all records in one place", {})
         task = TASKS[name]
-        for label in ("rounds", CONFIRMED) if task.floors else ("rounds",):
+        for label in [each for each in ("rounds", CONFIRMED) if each in rows]:
             for epsilon, goal in zip(EPSILONS, task.floors or task.goals, strict=False):
                 cell = rows[label][epsilon]
                 reached = student_interval(cell.values)[0 if task.floors else 1] >= goal
@@ -266,12 +269,14 @@ def main() -> None:
         "--out", type=Path, required=True, help="folder to write to; a run that is in it is not repeated"
     )
     parser.add_argument("--only", default=",".join(TASKS), help="data sets, separated by commas")
+    parser.add_argument("--rows", default="", help="only these rows, separated by semicolons")
     parser.add_argument("--workers", type=int, default=None, help="processes; default: one per core")
     chosen = parser.parse_args()
     measured = {}
     for name in chosen.only.split(","):
         print(name, file=sys.stderr)
-        measured[name] = measure(name, chosen.data, chosen.out, chosen.workers)
+        only = tuple(filter(None, chosen.rows.split(";")))
+        measured[name] = measure(name, chosen.data, chosen.out, chosen.workers, only)
         (chosen.out / "accuracy.md").write_text(tables(measured), encoding="utf-8")
     print((chosen.out / "accuracy.md").read_text(encoding="utf-8"))
 
