@@ -252,7 +252,9 @@ def verdicts(measured: Mapping[str, Mapping[str, Mapping[float, Cell]]]) -> list
                 said = f"{cell} against the {kind} {goal}: {'reached' if reached else 'missed'}"
                 lines.append(f"- {name}, {label}, ε = {epsilon:g}: {said}")
         lost = [f"{each:g}" for each, cell in ours.items() if each in theirs and cell.is_below(theirs[each])]
-        lines.append(f"- {name}: significantly below DP-SGD at ε = {', '.join(lost)}" if lost else f"- {name}: no loss")
+        if theirs:
+            said = f"significantly below DP-SGD at ε = {', '.join(lost)}" if lost else "no loss"
+            lines.append(f"- {name}: {said}")
     return lines
 
 
