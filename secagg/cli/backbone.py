@@ -12,12 +12,21 @@ import typer
 from secagg.cli.console import Speaker, refuse_existing, two_columns
 from secagg.errors import BadInput
 from secagg.features import backbone_digest
+from secagg.features.opening import KINDS
 
-app = typer.Typer(help="Export a pre-trained network to a .pt2 program; show digests.", no_args_is_help=True)
+app = typer.Typer(
+    help="List backbones; export a pre-trained network to a .pt2 program; show digests.", no_args_is_help=True
+)
 
 NormalisationOption = Annotated[
     str | None, typer.Option(help="Three numbers, comma-separated; default: the network's.")
 ]
+
+
+@app.command("list")
+def list_kinds(speaker: Speaker) -> None:
+    """List what --backbone takes and what each gives. Which one for which data: secagg/features/README.md."""
+    speaker.result(KINDS, two_columns("backbones", list(KINDS.items())))
 
 
 @app.command("export")

@@ -29,6 +29,7 @@ from secagg.cli.options import (
 from secagg.cli.plan_approval import approvals, sign
 from secagg.data import open_dataset
 from secagg.errors import BadInput
+from secagg.features.opening import remark_on
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import account_of, refuse_overspending
 from secagg.plan_facts.explanation import doubts_of, explain
@@ -179,6 +180,8 @@ def check(
 
 def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[ProtectionOffer] = ()) -> None:
     rows = explain(setup.facts)
+    if remark := remark_on(setup.plan.backbone):
+        rows.insert([name for name, _ in rows].index("features") + 1, ("backbone", remark))
     context = setup.context
     content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]

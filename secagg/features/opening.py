@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from secagg.errors import BadInput
@@ -14,10 +14,21 @@ from secagg.features.expansion import Expansion
 from secagg.features.feature_map import FeatureMap
 from secagg.features.latents import DIFFUSERS, DiffusionFiles, open_latents
 from secagg.features.program import ProgramFile
+from secagg.features.scattering import PLANNED, SCATTERING, SUITS, Scattering, refuse_other_parameters
 from secagg.system.engines import Engine
 from secagg.system.extras import extra
 
-FORMS = "features, pixels, random-features:M, a PATH.pt2, transformers:FOLDER or diffusers:FOLDER; several joined by +"
+KINDS = {
+    "features": "the numbers of a vector or of a table's row, as they are",
+    "pixels": "a picture's pixels in [0, 1]",
+    SCATTERING: f"729 wavelet numbers of a grey picture of 8 to 64 pixels a side; {SUITS}",
+    "random-features:M": "M fixed random ReLU features of the numbers or pixels",
+    "PATH.pt2": "an exported PyTorch network, see `secagg backbone export`",
+    "transformers:FOLDER": "an encoder of pictures, texts or both",
+    "diffusers:FOLDER": "the autoencoder of a latent diffusion model",
+}
+"""What each form of a backbone's name gives; `secagg backbone list` prints it."""
+FORMS = f"{', '.join([*KINDS][:-1])} or {[*KINDS][-1]}; several joined by +"
 FOLDERS = (PREFIX, DIFFUSERS)
 SUFFIX = ".pt2"
 
@@ -42,9 +53,9 @@ def open_backbone(
     """Open the backbone that `spec` names (see `FORMS`), or several backbones joined by `+`.
 
     `identity` means `features`. `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan
-    pins; it is compared before any program file is parsed. `progress` is called by programs only; over the same inputs
-    they run once (see `FeatureCache`), in the processes of `engine`, None: in this one. Raises BadInput for an unknown
-    form, a shape the backbone does not take, or another digest.
+    pins; it is compared before any program file is parsed. `progress` is called by programs and scattering only; over
+    the same inputs they run once (see `FeatureCache`), programs in the processes of `engine`, None: in this one. Raises
+    BadInput for an unknown form, a shape the backbone does not take, or another digest.
     """
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])
@@ -52,12 +63,12 @@ def open_backbone(
         details = "".join(f" ({part.parts})" for part in closed if part.parts)
         problem = f"the backbone {spec} on inputs of shape {input_shape} has digest {digest}{details}"
         raise BadInput(problem, remedy=f"expected {expected_digest}; nothing in the file was run")
-    programs = [needs_files(part) for part in spec.split("+")]
+    slow = [needs_files(part) or _is_scattering(part) for part in spec.split("+")]
 
     def share(before: int) -> Progress | None:
-        return progress and (lambda done, total: progress(before * total + done, sum(programs) * total))
+        return progress and (lambda done, total: progress(before * total + done, sum(slow) * total))
 
-    parts = tuple(part.open(share(sum(programs[:index])), engine) for index, part in enumerate(closed))
+    parts = tuple(part.open(share(sum(slow[:index])), engine) for index, part in enumerate(closed))
     return parts[0] if len(parts) == 1 else Concatenation(parts)
 
 
@@ -77,14 +88,25 @@ def needs_files(spec: str) -> bool:
 
 
 def planned_name(spec: str) -> str:
-    """Return a backbone's name in a plan: the names of its files without their folders, joined by +."""
+    """Return a backbone's name in a plan: its files without their folders, scattering with parameters, joined by +."""
     return "+".join(_planned(part) for part in spec.split("+"))
+
+
+def remark_on(spec: str) -> str:
+    """Return for which data a backbone is, by its name alone; "" where there is nothing to be said."""
+    return f"scattering is {SUITS}" if any(map(_is_scattering, spec.split("+"))) else ""
+
+
+def _is_scattering(part: str) -> bool:
+    return part.partition(":")[0] == SCATTERING
 
 
 def _planned(part: str) -> str:
     form, _, folder = part.partition(":")
     if part.startswith(FOLDERS) and Path(folder).is_dir():
         return f"{form}:{Path(folder).name}"
+    if _is_scattering(part):
+        return PLANNED
     return Path(part).name if part.endswith(SUFFIX) else part
 
 
@@ -117,6 +139,10 @@ def _find(spec: str, shape: tuple[int, ...] | None) -> _Closed:
         backbone = PlainInputs(shape)
     elif spec == "pixels":
         backbone = Pixels(_is_known(shape, spec))
+    elif _is_scattering(spec):
+        refuse_other_parameters(parameter)
+        own = Scattering(_is_known(shape, spec))
+        return _Closed(own.digest, lambda progress, _: replace(own, cache=user_cache(), progress=progress))
     elif form == "random-features":
         if not (parameter.isascii() and parameter.isdigit()):
             raise BadInput(f"{spec}: M is a number of features", remedy="for example random-features:512")

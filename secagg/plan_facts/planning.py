@@ -124,7 +124,7 @@ class Choices:
     )
     covariance: str = option("within", "Covariance of the head: within classes, or total (the paper's).")
     ridge: float | None = option(None, "Ridge of the covariance, in units of tr(covariance)/d; default by the method.")
-    backbone: str | None = option(None, "features, pixels, random-features:M or a .pt2 file; several joined by +.")
+    backbone: str | None = option(None, "pixels, scattering (small grey pictures), a .pt2, …; see backbone list.")
     expand: int = option(0, "Number of random ReLU features after the backbone; 0: none.", minimum=0)
     centre: float = option(0.0, "Public constant subtracted from every feature.")
     radius: float | None = option(None, "Public bound of the feature vectors' L2 length; a longer record is refused.")

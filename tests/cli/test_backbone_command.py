@@ -12,6 +12,7 @@ import torch
 
 from secagg.features import open_backbone
 from secagg.features.export import Network, export_network
+from secagg.features.opening import KINDS
 from tests.cli.command import Command
 
 
@@ -98,10 +99,61 @@ def test_digest_of_other_forms_takes_the_shape(secagg: Command) -> None:
     assert said.out.strip() == open_backbone("pixels+random-features:64", (8, 8, 3)).digest
 
 
+def test_list_names_every_kind(secagg: Command) -> None:
+    """`backbone list` says what each form gives, and for which data scattering is; the same as JSON."""
+    said = secagg("backbone", "list")
+    assert (said.code, said.err) == (0, "")
+    assert {line.split()[0] for line in said.out.splitlines()[1:]} == set(KINDS)
+    assert "not photographs or textures" in said.out
+    assert secagg("backbone", "list", "--json", "-").json == KINDS
+
+
+def test_plan_pins_scattering(secagg: Command, federation: Path, tmp_path: Path) -> None:
+    """A plan holds its parameters and digest, `plan show` says whom it suits, and members check it without a file."""
+    roster = federation / "alice" / "roster.json"
+    plan, policy, data = tmp_path / "plan.json", tmp_path / "policy.toml", tmp_path / "data.npz"
+    new = ("plan", "new", "--roster", roster, "--out", plan, "--classes", "cat,dog", "--normalise", "none")
+    made = secagg(*new, "--shape", "9x12", "--backbone", "scattering")
+    assert made.code == 0, made.err
+    content = json.loads(plan.read_text())
+    digest = secagg("backbone", "digest", content["backbone"], "--shape", "9x12").out.strip()
+    assert content["backbone"] == "scattering:J=2:L=8:orders=0..2:places=3x3"
+    assert (content["backbone_digest"], content["dimension"]) == (digest, 729)
+    assert 3**0.5 <= content["radius"] <= 3**0.5 * 1.02
+    shown = secagg("plan", "show", "--plan", plan, "--roster", roster).out
+    assert "scattering:J=2:L=8:orders=0..2:places=3x3: 729 numbers" in shown
+    assert "not photographs or textures" in shown
+    assert secagg("plan", "policy", "--plan", plan, "--data-name", "pets", "--out", policy).code == 0
+    images = np.random.default_rng(0).integers(0, 256, (6, 9, 12), dtype=np.uint8)
+    np.savez(data, images=images, labels=np.arange(6) % 2)
+    check = ("plan", "check", "--plan", plan, "--roster", roster, "--policy", policy, "--data", data)
+    assert secagg(*check).code == 0
+    for shape, remedy in (("9x12x3", "convert them to grey"), ("128x128", "scale them"), ("13", "for vectors")):
+        refused = secagg(*new[:5], tmp_path / "other.json", *new[6:], "--shape", shape, "--backbone", "scattering")
+        assert refused.code == 2
+        assert remedy in refused.complaint
+
+
+def test_scattering_goes_through_simulate_and_predict(secagg: Command, tmp_path: Path) -> None:
+    """A head over scattering predicts from pictures alone: its file names the map, and no file has to be given."""
+    bars = np.random.default_rng(0).integers(0, 20, (40, 8, 8), dtype=np.uint8)
+    bars[::2, :, 3], bars[1::2, 4] = 200, 200
+    np.savez(tmp_path / "bars.npz", images=bars, labels=np.arange(40) % 2)
+    run = ("simulate", "--dataset", tmp_path / "bars.npz", "--backbone", "scattering", "--clients", 3, "--ridge", 0.1)
+    said = secagg(*run, "--save", tmp_path / "run", "--json", "-")
+    assert (said.code, said.json["accuracy"]) == (0, 1.0)
+    predicted = secagg(
+        "predict", "--head", tmp_path / "run" / "head.safetensors", "--data", tmp_path / "bars.npz", "--json", "-"
+    )
+    assert predicted.code == 0, predicted.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["digest", "pixels"], "depends on the shape"),
+        (["digest", "scattering"], "depends on the shape"),
+        (["digest", "scattering", "--shape", "28x28x3"], "convert them to grey"),
         (["digest", "pixels", "--shape", "8xx"], "--shape cannot be '8xx'"),
         (["digest", "pixels", "--shape", "0x8"], "--shape cannot be"),
         (["digest", "absent.pt2"], "cannot read the backbone absent.pt2"),

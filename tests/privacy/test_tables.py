@@ -30,8 +30,14 @@ SHAPES = {
     "pacs": (256, 7),
     "adult": (105, 2),
     "credit": (30, 2),
+    "usps": (256, 10),
+    "usps-scattering": ((16, 16), 10),
+    "mnist-scattering": ((28, 28), 10),
+    "digits-scattering": ((8, 8), 10),
+    "pneumonia-scattering": ((28, 28), 2),
+    "fashion-scattering": ((28, 28), 10),
 }
-"""Inputs and classes; the promise is the same for any."""
+"""Inputs, or the picture's size where the backbone asks for it, and classes; the promise is the same for any."""
 HOSPITALS = 4
 RESIDUAL, MAPPED = 1 << 12, 1 << 16
 """Lengths in grid units: one record's residual in a round of refinement, and its mapped features."""
@@ -50,7 +56,8 @@ def plans(label: str, name: str) -> Iterator[tuple[float, Plan, int]]:
     keys = [SigningKey.generate(OperatingSystem()) for _ in range(clients + 1)]
     names = [("server", "server"), *((f"client-{place}", "client") for place in range(clients))]
     roster = Roster.of("tables", [Member(*each, key.public) for each, key in zip(names, keys, strict=True)])
-    data = PublicData("features", (inputs,), tuple(map(str, range(classes))), None, None)
+    kind, shape = ("images", inputs) if isinstance(inputs, tuple) else ("features", (inputs,))
+    data = PublicData(kind, shape, tuple(map(str, range(classes))), None, None)
     for given in settings_of(task, row, EPSILONS):
         if given["seed"] == 0:
             settings = SimulationSettings(**{key: value for key, value in given.items() if key != "clients"})
