@@ -19,7 +19,7 @@ from secagg.privacy import Adjacency, OpenedNoise, Unit
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup, contribution_of
 from tests.methods.steps import artifact_of, contribute, failures_of, next_of
-from tests.session.noise_checks import check_noise, check_promise, delta_by_hand
+from tests.session.noise_checks import check_neighbours, check_noise, check_promise, delta_by_hand
 from tests.worlds.setups import IN_SUMS, make_setup, some_records
 
 METHOD = Prototypes()
@@ -242,6 +242,13 @@ def test_claim_by_hand(factor, noise):
     assert float(terms[0] / (terms[0] + terms[1])) == pytest.approx(0.1, abs=2e-3)
     mu = mpmath.sqrt(terms[0] + terms[1] if factor == 1 else 4 * terms[1])
     assert delta_by_hand(mu, 1.0) <= 1e-5 <= delta_by_hand(mu, 0.999)
+
+
+@pytest.mark.parametrize("noise", IN_SUMS)
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_worst_neighbours_use_the_promise_up(adjacency, noise):
+    """No two data sets that differ by a record are told apart better than the plan says, and some as well."""
+    check_neighbours(make_setup(adjacency=adjacency, noise=noise, **TWO_BLOCKS))
 
 
 def test_noise_is_that_of_the_plan():

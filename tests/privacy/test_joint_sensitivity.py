@@ -85,7 +85,7 @@ def climbed(start: Pair, lengths: Mapping[int, int], moved: Callable[[Pair], flo
         for place, longest in lengths.items():
             for entry in range(pair[place].size):
                 for sign in (1, -1):
-                    tried = pair[place].copy()
+                    tried = pair[place].copy() if signed or step < 1 else 0 * pair[place]
                     tried.flat[entry] += sign * max(1, round(step * longest))
                     found = (*pair[:place], inside(tried, longest, signed=signed), *pair[place + 1 :])
                     if (value := moved(found)) > best:
@@ -100,7 +100,7 @@ def searched(name: str, classes: int, dimension: int, shares: tuple[float, ...])
     generator = np.random.default_rng(5)
     weights = tuple(weights_of(sensitivity_of(name, REPLACE, classes, dimension), shares).values())
     found = []
-    for turn in range(24):
+    for turn in range(6 if name == "fedpcl" else 12):
         if name == "fedpcl":
             held = generator.integers(0, 2, (2, classes))  # members hold some classes and not others
             counts, sums = held * CAP, held[:, :, None] * generator.integers(0, CAP * LEVELS, (2, classes, dimension))
