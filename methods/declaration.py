@@ -211,6 +211,9 @@ class _Trial:
             if declared != [(block.name, block.size) for block in self.kind.blocks]:
                 problem = f"the sensitivity for {each.adjacency} is of {declared}, not of the sum's blocks"
                 raise _broken(self.method, problem)
+            unsigned = isinstance(each, BlockwiseSensitivity) and each.nonnegative
+            if unsigned and min(int(part.min()) for part in parts[each.unit]) < 0:
+                raise _broken(self.method, f"one {each.unit} adds a negative entry, declared nonnegative")
             squares = moved[each.unit].squares(each.blocks, each.adjacency)
             lengths = BlockwiseSensitivity(each.unit, each.adjacency, each.blocks)  # what others are derived from
             for stated in (each, lengths):

@@ -119,7 +119,8 @@ class SumSpec:
             return found
         same = [each for each in self.sensitivities if each.unit is unit]
         known = (same or self.sensitivities)[0]
-        blockwise = BlockwiseSensitivity(known.unit, adjacency, known.blocks)
+        nonnegative = isinstance(known, BlockwiseSensitivity) and known.nonnegative
+        blockwise = BlockwiseSensitivity(known.unit, adjacency, known.blocks, nonnegative)
         if same:
             return blockwise
         return of_client(blockwise, max_records) if unit is Unit.CLIENT else of_record(blockwise)
@@ -168,17 +169,22 @@ class Fixed:
 
 
 def clipped(
-    blocks: tuple[Block, ...], lengths: Mapping[str, float], unit: Unit = Unit.CLIENT
+    blocks: tuple[Block, ...],
+    lengths: Mapping[str, float],
+    unit: Unit = Unit.CLIENT,
+    *,
+    nonnegative: bool = False,
 ) -> tuple[Sensitivity, ...]:
     """Return the sensitivities, for every adjacency, of a sum whose arrays each client clips to these L2 `lengths`.
 
-    A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length.
+    A client's part is zeroed (add-remove), or exchanged for any other, which moves each block by twice its length; by
+    √2 times its length if a part is `nonnegative`, in no entry below 0.
     """
     parts = tuple(
         BlockSensitivity(block.name, lengths[block.name], block.size, scalable=block.kind is Kind.COUNTS)
         for block in blocks
     )
-    return tuple(BlockwiseSensitivity(unit, each, parts) for each in Adjacency)
+    return tuple(BlockwiseSensitivity(unit, each, parts, nonnegative) for each in Adjacency)
 
 
 def of_records(blocks: tuple[Block, ...]) -> tuple[Sensitivity, ...]:

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from methods.closed_form.fedcgs import FedCGS
 from methods.closed_form.refinement import release_noise
-from methods.method import SimpleMethod, SumSpec, ZeroSums, of_records
+from methods.method import SimpleMethod, SumSpec, ZeroSums
 from methods.round import Blocks, Contribution, Local, OpenedTotal, Step
 from secagg.crypto.labels import digest
 from secagg.encoding import Block, Grid, Kind, accumulate, full_matrix
@@ -27,6 +27,7 @@ from secagg.heads import ReleaseNoise
 from secagg.heads.descent import Recipe, train
 from secagg.heads.discriminant import denoise, in_feature_units, read_release, unbiased_scatter, within_scatter
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
+from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, MomentSensitivity
 from secagg.system.reading import refuse_larger
 
 Floats = NDArray[np.float64]
@@ -40,6 +41,30 @@ SHARES = {"counts": 0.02, "class_sums": 0.58, "class_moments": 0.40}
 """The blocks' shares of μ², the same as where the classes share a second moment."""
 POOLED = FedCGS()
 """The method whose sums give a covariance that all classes share."""
+
+
+@dataclass(frozen=True)
+class _ClassMomentSensitivity(MomentSensitivity):
+    """The sensitivity of counts N, class sums A and each class's moment B_j to one record q, ‖q‖₂ ≤ R_q = `levels`.
+
+    B_j is an upper triangle with one σ: M = q·qᵀ moves it by ‖triu M‖ ≤ ‖M‖_F ≤ R_q², reached by q along an axis.
+    With n, a and b as in `MomentSensitivity`, replacing a record by one of another class moves 2n + 2a + 2b at most,
+    as the two share no entry; reached by any two along axes. By one of its own class it moves 2(1 + t)·a + 2(1 − t²)·b
+    at most, t = −c, as where classes share B: ‖triu M‖ ≤ ‖M‖_F holds for M = q·qᵀ − q'·q'ᵀ too. It is reached, for
+    any t and two dimensions or more, by q = (u, v) and q' = (−v, −u), 2uv = t: M is diagonal then.
+    """
+
+    @property
+    def blocks(self) -> tuple[BlockSensitivity, ...]:
+        """The blocks counts, class sums and classes' moments; a record has L2 norms ≤ 1, `levels` and `levels`²."""
+        counts, sums, second = super().blocks
+        return counts, sums, BlockSensitivity("class_moments", second.l2, self.classes * second.size)
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return the largest Σ_b w_b·‖Δ_b‖² between neighbours: that of `MomentSensitivity` for the same weights."""
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return BlockwiseSensitivity(self.unit, self.adjacency, self.blocks).squared(weights)
+        return super().squared({**weights, "second_moment": weights["class_moments"]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +184,8 @@ class CCVR(SimpleMethod):
             Block("class_moments", (classes, triangle), bound=levels**2, kind=Kind.OTHER),
         )
         zero_sums = (ZeroSums("class_sums", -1, dimension / 2), ZeroSums("class_moments", None, levels * dimension / 2))
-        return (SumSpec(blocks, of_records(blocks), SHARES, zero_sums=zero_sums),)
+        moved = tuple(_ClassMomentSensitivity(each, classes, dimension, levels) for each in Adjacency)
+        return (SumSpec(blocks, moved, SHARES, zero_sums=zero_sums),)
 
     def contribute(self, local: Local) -> Contribution:
         examples, levels = local.examples, local.grid.levels

@@ -7,9 +7,10 @@ training against the prototypes that the round before opened. The projection nev
 
 The records' projections depend on all of the member's records, through the training. So a record has no sensitivity
 by itself, and there are two promises: about members, with `cap`, where all that one sends is inside lengths that are
-checked on integers; and about records, with `sampling`, where what is sent is projected by tensors that the member
-trains apart, by DP-SGD, and the sums are further releases (`methods.own_models.projected_sums` has the proof). Its
-own models it trains without noise in either case: they stay with it.
+checked on integers, and never negative, so that no two members' contributions are opposite; and about records, with
+`sampling`, where what is sent is projected by tensors that the member trains apart, by DP-SGD, and the sums are further
+releases (`methods.own_models.projected_sums` has the proof). Its own models it trains without noise in either case:
+they stay with it.
 
 Members may be divided into `groups`, which do not change and do not overlap: member i is of group i mod groups. Each
 class then has a count and a sum for every group, side by side in one secure sum, and a member's are in its own group's
@@ -31,7 +32,7 @@ from methods.closed_form.prototypes import SHARES
 from methods.method import SampledTraining, SimpleMethod, SumSpec, Traits, clipped
 from methods.own_models.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Examples, Local, OpenedTotal, Round, Step
-from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, CellSensitivity, read_centres, told_centres
+from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, read_centres, told_centres
 from methods.training.client_update import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
 from methods.training.trained_in_rounds import MOST
 from secagg.agreement.policy import Effort
@@ -54,7 +55,7 @@ from secagg.networks import (
 from secagg.networks.programs import tensors_of
 from secagg.networks.projection import MostSimilar
 from secagg.networks.taint import public
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, CellSensitivity, Unit
 from secagg.wire import Range, require_in_range
 
 COUNTS, SUMS = "counts", "class_sums"
@@ -87,7 +88,8 @@ def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integ
     """Cap class counts (C,) at the largest t with ‖counts‖₂ ≤ cap, and scale each class sum (C, w) as its count.
 
     Counts become min(n_j, t) for the largest whole t that fits, so that rare classes stay; sums of vectors without
-    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R.
+    negative entries, each no longer than R, stay no longer than counts·R, so that ‖sums‖₂ ≤ cap·R. Nothing gets
+    negative, no product being as large as 2⁶³.
     """
     low, high = 0, int(counts.max(initial=0))
     while low < high:
@@ -95,7 +97,9 @@ def shorten(counts: Integers, sums: Integers, cap: int) -> tuple[Integers, Integ
         fits = sum(min(count, middle) ** 2 for count in counts.tolist()) <= cap * cap
         low, high = (middle, high) if fits else (low, middle - 1)
     fewer = np.minimum(counts, low)
-    return fewer, sums * fewer[:, None] // np.maximum(counts, 1)[:, None]
+    divisors, factors = np.maximum(counts, 1)[:, None], fewer[:, None]
+    whole, rest = np.divmod(sums, divisors)
+    return fewer, whole * factors + rest * factors // divisors
 
 
 def prototypes_of(opened: OpenedTotal) -> Integers:
@@ -288,7 +292,7 @@ class LocalProjection(SimpleMethod, ABC):
             return (replace(spec, sensitivities=(of_record,), training=training, refusal="", effort=effort),)
         if not self.cap:
             return (spec,)
-        moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)})
+        moved = clipped(blocks, {COUNTS: float(self.cap), SUMS: float(self.cap * levels)}, nonnegative=True)
         return (replace(spec, sensitivities=moved, per=Unit.CLIENT, refusal=""),)
 
     def begin(self, dimension: int, classes: int, levels: int) -> Round:

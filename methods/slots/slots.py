@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
@@ -17,7 +16,7 @@ from methods.round import Blocks, Examples
 from secagg.encoding import cell_sums
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.errors import BadInput, MalformedMessage
-from secagg.privacy import Adjacency, BlockSensitivity, Unit
+from secagg.privacy import Adjacency, CellSensitivity
 from secagg.wire import Length, Range, decode, encode, message
 
 MOST_SLOTS = 1 << 16
@@ -119,42 +118,6 @@ class Slotted(SimpleMethod):
     def place(self, examples: Examples, slots: Integers) -> Integers:
         """Return each example's part of its class, domain·J + slot, given its hash slot out of J in `slots` (n,)."""
         return np.ravel_multi_index((examples.domains, slots), self.parts).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class CellSensitivity:
-    """The sensitivity of counts and sums by part of a class: a record q, ‖q‖₂ ≤ R_q, adds 1 to one count, q to its sum.
-
-    Add or remove a record: 1 and R_q. Replace it: in another cell √2 and √2·R_q; in the same cell the count stays
-    and the sum moves by 2·R_q, for opposite records.
-    """
-
-    unit = Unit.RECORD
-    adjacency: Adjacency
-    names: tuple[str, str]
-    cells: int
-    dimension: int
-    levels: int
-
-    @property
-    def blocks(self) -> tuple[BlockSensitivity, ...]:
-        """The sensitivity of each array: one record moves counts by 1 and sums by R_q = `levels`."""
-        counts, sums = self.names
-        return (
-            BlockSensitivity(counts, 1.0, self.cells, scalable=True),
-            BlockSensitivity(sums, float(self.levels), self.cells * self.dimension),
-        )
-
-    def squared(self, weights: Mapping[str, float]) -> float:
-        """Return the squared L2 sensitivity of counts and sums together, the squares weighted by `weights`.
-
-        It is n + a for add/remove, max(2n + 2a, 4a) for replace-one.
-        Here n = w_counts and a = w_sums·R_q².
-        """
-        n, a = weights[self.names[0]], weights[self.names[1]] * self.levels**2
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            return n + a
-        return max(2 * (n + a), 4 * a) if self.cells > 1 else 4 * a
 
 
 @message("Centres")

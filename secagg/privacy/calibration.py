@@ -372,15 +372,17 @@ def of_client(sensitivity: Sensitivity, records: int) -> Sensitivity:
     return BlockwiseSensitivity(Unit.CLIENT, sensitivity.adjacency, blocks)
 
 
-def of_record(sensitivity: Sensitivity) -> Sensitivity:
+def of_record(sensitivity: BlockwiseSensitivity) -> Sensitivity:
     """Convert bounds on the L2 norm of a client's whole contribution into the sensitivity to one record.
 
-    Any change of its records may turn a client's contribution round: each block moves by twice its length at most
-    (triangle inequality), whether the record is added, removed or replaced.
+    Any change of its records may turn a client's contribution into any other, as if the client were replaced: each
+    block moves by twice its length at most, or √2 times where nothing is negative (`BlockwiseSensitivity`), whether the
+    record is added, removed or replaced.
     """
-    double = 2 if sensitivity.adjacency is Adjacency.ADD_REMOVE else 1  # replacing counts twice by itself
-    blocks = tuple(replace(block, l2=double * block.l2) for block in sensitivity.blocks)
-    return BlockwiseSensitivity(Unit.RECORD, sensitivity.adjacency, blocks)
+    farther = math.sqrt(2) if sensitivity.nonnegative else 2
+    factor = farther if sensitivity.adjacency is Adjacency.ADD_REMOVE else 1  # replacing counts it by itself
+    blocks = tuple(replace(block, l2=factor * block.l2) for block in sensitivity.blocks)
+    return replace(sensitivity, unit=Unit.RECORD, blocks=blocks)
 
 
 def calibrate_releases(

@@ -87,16 +87,20 @@ class Sensitivity(Protocol):
 class BlockwiseSensitivity:
     """The sensitivity derived from each block's own bound alone, which is valid for every method and unit.
 
-    Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality).
+    Add/remove moves each block by at most its `l2`; replacing moves it by at most twice that (triangle inequality), and
+    by at most √2 times that if contributions are `nonnegative`, in no entry below 0. For then ⟨x, y⟩ ≥ 0 for any two,
+    so that ‖x − y‖² = ‖x‖² + ‖y‖² − 2⟨x, y⟩ ≤ ‖x‖² + ‖y‖² ≤ 2·l2². In blocks of two entries or more some reach it all
+    at once: an l2 in the first entry of every block against an l2 in the second.
     """
 
     unit: Unit
     adjacency: Adjacency
     blocks: tuple[BlockSensitivity, ...]
+    nonnegative: bool = False
 
     def squared(self, weights: Mapping[str, float]) -> float:
-        """Return Σ_b w_b·l2_b² over all blocks b for add/remove, and four times that for replace-one."""
-        factor = 1 if self.adjacency is Adjacency.ADD_REMOVE else 4
+        """Return Σ_b w_b·l2_b² over all blocks b for add/remove; 4 times that for replace-one, 2 if `nonnegative`."""
+        factor = 1 if self.adjacency is Adjacency.ADD_REMOVE else 2 if self.nonnegative else 4
         return factor * math.fsum(weights[block.name] * block.l2**2 for block in self.blocks)
 
 
@@ -124,6 +128,43 @@ class CensusSensitivity:
         """Return the weighted squared change: w (a record added or removed), 2w (replaced), `classes`·w (a client)."""
         entries = {Adjacency.ADD_REMOVE: 1, Adjacency.REPLACE_ONE: min(2, self.classes)}[self.adjacency]
         return weights["census"] * (entries if self.unit is Unit.RECORD else self.classes)
+
+
+@dataclass(frozen=True)
+class CellSensitivity:
+    """The sensitivity of counts and sums by part of a class: a record q, ‖q‖₂ ≤ R_q, adds 1 to one count, q to its sum.
+
+    Add or remove a record: 1 and R_q. Replace it: in another cell √2 and √2·R_q at most, for any two of full length; in
+    the same cell the count stays and the sum moves by ‖q − q'‖ ≤ 2·R_q, for opposite records. Each is reached by
+    integers, q = (R_q, 0, …, 0) and its opposite; which is the larger depends on the weights.
+    """
+
+    unit = Unit.RECORD
+    adjacency: Adjacency
+    names: tuple[str, str]
+    cells: int
+    dimension: int
+    levels: int
+
+    @property
+    def blocks(self) -> tuple[BlockSensitivity, ...]:
+        """The sensitivity of each array: one record moves counts by 1 and sums by R_q = `levels`."""
+        counts, sums = self.names
+        return (
+            BlockSensitivity(counts, 1.0, self.cells, scalable=True),
+            BlockSensitivity(sums, float(self.levels), self.cells * self.dimension),
+        )
+
+    def squared(self, weights: Mapping[str, float]) -> float:
+        """Return the squared L2 sensitivity of counts and sums together, the squares weighted by `weights`.
+
+        It is n + a for add/remove, max(2n + 2a, 4a) for replace-one.
+        Here n = w_counts and a = w_sums·R_q².
+        """
+        n, a = weights[self.names[0]], weights[self.names[1]] * self.levels**2
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return n + a
+        return max(2 * (n + a), 4 * a) if self.cells > 1 else 4 * a
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,10 @@ from methods.round import Examples, Local, OpenedTotal
 from secagg.encoding import Grid, Integers, Normalisation, inputs_of, quantise
 from secagg.errors import BadInput
 from secagg.heads import LinearHead, ReleaseNoise
+from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, OpenedNoise
+from tests.session.noise_checks import delta_by_hand, distance, neighbours
+from tests.worlds.setups import make_setup
 
 CLASSES, DIMENSION = 3, 4
 GRID = Grid(1.0, 1 << 16, 0.0, Normalisation.UNIT)
@@ -212,3 +215,18 @@ def test_more_draws_than_there_is_room_for_are_refused() -> None:
     """A plan whose draws take more bytes than there may be is refused before anyone joins."""
     with pytest.raises(BadInput, match="100000 virtual features of 1000 classes"):
         method_named("ccvr", {"virtual": 100_000}).sums(1000, 1000, 16)
+
+
+def test_worst_neighbours_use_the_promise_up() -> None:
+    """No record replaced by another is told better than the plan says; (u, v) and (−v, −u) are told nearly as well."""
+    setup = make_setup(method="ccvr", parameters=(), adjacency=Adjacency.REPLACE_ONE)
+
+    def data(angle: float) -> LocalRecords:
+        record = np.zeros((1, setup.plan.dimension), dtype=np.int64)
+        record[0, :2] = np.trunc(setup.plan.levels * (1 - 1e-12) * np.array([np.cos(angle), np.sin(angle)]))
+        return LocalRecords(record, np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+    turned = [(data(angle), data(1.5 * np.pi - angle)) for angle in np.linspace(0, np.pi / 2, 91)]
+    worst = max(distance(setup, *pair) for pair in (*neighbours(setup), *turned))
+    assert delta_by_hand(worst, setup.plan.epsilon) <= setup.plan.delta
+    assert delta_by_hand(worst, 0.999 * setup.plan.epsilon) > setup.plan.delta

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from methods import METHODS, method_named
 from methods.declaration import check_declaration
+from methods.own_models import projected_sums
 from methods.own_models.local_projection import Kept, prototypes_of, shorten
 from methods.round import Examples, Local, OpenedTotal
 from methods.slots.slots import Centres
@@ -24,6 +25,7 @@ from secagg.session import RoundSetup
 from secagg.unsafe_for_tests import TOKEN
 from secagg.wire import decode, encode
 from tests.worlds.setups import make_setup
+from threat_models.estimation.empirical_sensitivity import longest_parts
 
 NAMES = ("fedpcl", "fedproto")
 CLASSES, DIMENSION, WIDTH = 4, 6, 8
@@ -133,6 +135,7 @@ def test_clip_holds_in_integers(counts, cap, seed):
     draw = np.random.default_rng(seed)
     sums = np.array([np.trunc(count * levels * _direction(draw)) for count in counts]).astype(np.int64)
     fewer, shorter = shorten(np.array(counts), sums, cap)
+    assert min(fewer.min(), shorter.min()) >= 0
     assert sum(each**2 for each in fewer.tolist()) <= cap**2
     assert sum(each**2 for row in shorter.tolist() for each in row) <= (cap * levels) ** 2
     for row, kept in zip(shorter.tolist(), fewer.tolist(), strict=True):
@@ -161,17 +164,49 @@ def test_short_contribution_is_not_changed(name):
 
 @every_method
 def test_a_promise_is_about_members(name):
-    """With a cap every block has the length that the clip keeps, for a client; a record is charged like its client."""
+    """With a cap every block has the length that the clip keeps, for a client; a record is charged like its client.
+
+    No entry is negative, so that two clients' parts are √2 lengths apart at most, and a record costs as much.
+    """
     (spec,) = first(name, cap=7).sums(DIMENSION, CLASSES, 100)
     assert spec.per is Unit.CLIENT
-    for adjacency, factor in ((Adjacency.ADD_REMOVE, 1), (Adjacency.REPLACE_ONE, 4)):
+    for adjacency, factor in ((Adjacency.ADD_REMOVE, 1), (Adjacency.REPLACE_ONE, 2)):
         stated = spec.sensitivity(Unit.CLIENT, adjacency, 1000)
         assert [block.l2 for block in stated.blocks] == [7.0, 700.0]
         assert stated.squared({"counts": 1.0, "class_sums": 1.0}) == factor * (7**2 + 700**2)
         of_record = spec.sensitivity(Unit.RECORD, adjacency, 1000)
-        assert of_record.squared({"counts": 1.0, "class_sums": 1.0}) >= stated.squared(
-            {"counts": 1.0, "class_sums": 1.0}
-        )
+        most = of_record.squared({"counts": 1.0, "class_sums": 1.0})
+        assert most == pytest.approx(2 * (7**2 + 700**2), rel=1e-15)
+
+
+@every_method
+def test_what_could_be_negative_is_refused(name, monkeypatch):
+    """A projection that keeps a sign could put parts twice their length apart: plans refuse it.
+
+    The auditor counts such parts as √2 times as long as the cap allows.
+    """
+    method = method_named(name, {"width": 16, "cap": 5, "rounds": 1})
+    (spec,), at_hand = method.sums(DIMENSION, CLASSES, GRID.levels), [Examples.of(RECORDS, LABELS)]
+    before = longest_parts(method.begin(DIMENSION, CLASSES, GRID.levels), spec, GRID, CLASSES, 1, at_hand)
+    known = projected_sums.project_records
+    monkeypatch.setattr(
+        projected_sums,
+        "project_records",
+        lambda weight, records, levels: np.sign(records[:, :1]) * known(weight, records, levels),
+    )
+    with pytest.raises(BadInput, match="one client adds a negative entry, declared nonnegative"):
+        check_declaration(method, DIMENSION, CLASSES, GRID)
+    after = longest_parts(method.begin(DIMENSION, CLASSES, GRID.levels), spec, GRID, CLASSES, 1, at_hand)
+    assert after["counts"] == before["counts"]
+    assert after["class_sums"] == pytest.approx(math.sqrt(2) * 5 * GRID.levels)
+
+
+def test_clip_of_a_member_with_everything_does_not_overflow():
+    """Sums and caps as large as they can be stay whole numbers without a sign."""
+    counts = np.array([1 << 22, 1])
+    fewer, shorter = shorten(counts, counts[:, None] * (1 << 26), 1 << 20)
+    assert fewer.tolist() == [(1 << 20) - 1, 1]
+    assert shorter[:, 0].tolist() == [((1 << 20) - 1) << 26, 1 << 26]
 
 
 @every_method

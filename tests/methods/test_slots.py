@@ -15,7 +15,6 @@ from methods.slots.slots import (
     MAX_CENTRE_BYTES,
     MOST_SLOTS,
     SEED,
-    CellSensitivity,
     Centres,
     lengths_of,
     read_centres,
@@ -24,7 +23,7 @@ from methods.slots.slots import (
 )
 from secagg.encoding import cell_sums
 from secagg.errors import BadInput, MalformedMessage
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, CellSensitivity, Unit
 from secagg.wire import encode
 from tests.methods.steps import contribute
 

@@ -44,7 +44,12 @@ def longest_parts(
 
 
 def longest_of(made: Iterable[Blocks], kind: SumSpec) -> dict[str, float]:
-    """Return, by block name, the largest L2 norm in contributions `made`; an upper triangle counts as a full matrix."""
+    """Return, by block name, the largest L2 norm in contributions `made`; an upper triangle counts as a full matrix.
+
+    A part with a negative entry where the kind says there is none counts as √2 times as long as the kind allows: it
+    could be turned round.
+    """
+    unsigned = any(getattr(each, "nonnegative", False) for each in kind.sensitivities)
     found = dict.fromkeys((block.name for block in kind.blocks), 0.0)
     for blocks in made:
         for block in kind.blocks:
@@ -53,6 +58,8 @@ def longest_of(made: Iterable[Blocks], kind: SumSpec) -> dict[str, float]:
             if block.kind is Kind.SECOND_MOMENT:  # entries off the diagonal stand for two
                 upper, right = np.triu_indices((math.isqrt(8 * entries.size + 1) - 1) // 2)
                 length = math.sqrt(float(np.sum(np.where(upper == right, 1.0, 2.0) * entries**2)))
+            if unsigned and (entries < 0).any():
+                length = math.sqrt(2) * max(length, kind.unit_lengths[block.name])
             found[block.name] = max(found[block.name], length)
     return found
 

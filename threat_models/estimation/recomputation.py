@@ -16,7 +16,7 @@ of `secagg.privacy`, which bounds the same from above: this rounds to the neares
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,7 +29,17 @@ from methods.method import SampledTraining, SumSpec
 from secagg.agreement.plan import NoiseFrom, Plan, ResultAccess
 from secagg.encoding.layout import Kind
 from secagg.errors import BadInput
-from secagg.privacy import Adjacency, CensusSensitivity, Mechanism, MomentSensitivity, Releases, Sensitivity, Unit
+from secagg.privacy import (
+    Adjacency,
+    BlockwiseSensitivity,
+    CellSensitivity,
+    CensusSensitivity,
+    Mechanism,
+    MomentSensitivity,
+    Releases,
+    Sensitivity,
+    Unit,
+)
 from secagg.protection import PROTECTIONS
 from threat_models.estimation.empirical_sensitivity import Found
 from threat_models.session import Floats
@@ -207,15 +217,26 @@ def _squared_mu_of(plan: Plan, kind: SumSpec, weights: Mapping[str, float], reac
         size = kind.blocks[0].size
         return weights[kind.blocks[0].name] * (size if unit is Unit.CLIENT else min(size, 1 + replaces))
     is_moment = any(isinstance(each, MomentSensitivity) for each in kind.sensitivities)
-    if is_moment and unit is Unit.RECORD and replaces:
-        counts, sums, second = (weights[block.name] * lengths[block.name] ** 2 for block in kind.blocks)
-        return _worst_pair(counts, sums, second)
+    is_cells = [block.kind for block in kind.blocks] == [Kind.COUNTS, Kind.CLASS_SUMS] and lengths == own
+    parts = [weights[block.name] * lengths[block.name] ** 2 for block in kind.blocks]
+    if unit is kind.per is Unit.RECORD and replaces and (is_moment or is_cells):
+        return _worst_pair(*parts)
+    if kind.per is Unit.CLIENT and (unit is Unit.RECORD or replaces):  # a client's part turns into any other
+        return _apart(kind.sensitivities) * math.fsum(parts)
     times = 1 + replaces
-    if unit is Unit.CLIENT and kind.per is Unit.RECORD:  # all records of a client one after the other
+    if unit is not kind.per:  # all records of a client one after the other
         times *= plan.max_records
-    elif unit is not kind.per:  # a record that turns all of its client's part round
-        times = 2
-    return times**2 * math.fsum(weights[name] * length**2 for name, length in lengths.items())
+    return times**2 * math.fsum(parts)
+
+
+def _apart(stated: Sequence[Sensitivity]) -> int:
+    """Return the largest squared distance of two parts of length 1: 4 for opposite ones, 2 where none is negative.
+
+    The angle between parts without negative entries is a right one at most. That they are so is what a method says;
+    where one is found that is not, parts count as √2 times as long (`longest_of`), which comes to 4.
+    """
+    says = [isinstance(each, BlockwiseSensitivity) and each.nonnegative for each in stated]
+    return 2 if says and all(says) else 4
 
 
 def _weights(noises: Mapping[str, tuple[int, float, float]], shares: int) -> dict[str, float]:
@@ -239,25 +260,27 @@ def squared_mu(sensitivity: Sensitivity, noises: Mapping[str, tuple[int, float, 
 
     `noises` by block: (multiplier, σ, σ off the diagonal or 0); `shares` as in `_weights`.
 
-    Moments: the worst pair of records, searched. A census: 1 or 2 entries, a client's all. Else the lengths stated,
-    twice them where a unit is replaced.
+    Moments, or counts and sums of cells: the worst pair of records, searched. A census: 1 or 2 entries, a client's all.
+    Else the lengths stated, twice them where a unit is replaced, or √2 times where no entry is negative.
     """
     weights = _weights(noises, shares)
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
-    if isinstance(sensitivity, MomentSensitivity):
-        levels = float(sensitivity.levels)  # one record of full length, through N, A and B
-        parts = weights["counts"], weights["class_sums"] * levels**2, weights["second_moment"] * levels**4
-        return _worst_pair(*parts) if replaces else sum(parts)
     if isinstance(sensitivity, CensusSensitivity):
         entries = sensitivity.classes if sensitivity.unit is Unit.CLIENT else 1 + replaces
         return entries * weights["census"]
-    return (4 if replaces else 1) * math.fsum(weights[block.name] * block.l2**2 for block in sensitivity.blocks)
+    if isinstance(sensitivity, MomentSensitivity | CellSensitivity):
+        levels = float(sensitivity.levels)  # one record of full length, through N, A and B if there is one
+        parts = [weights[block.name] * levels ** (2 * power) for power, block in enumerate(sensitivity.blocks)]
+        return _worst_pair(*parts) if replaces else math.fsum(parts)
+    parts = [weights[block.name] * block.l2**2 for block in sensitivity.blocks]
+    return (_apart([sensitivity]) if replaces else 1) * math.fsum(parts)
 
 
-def _worst_pair(n: float, a: float, b: float) -> float:
-    """Search for the largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class or of two.
+def _worst_pair(n: float, a: float, b: float = 0.0) -> float:
+    """Search for the largest μ² between two records of lengths x, y ≤ 1 and cosine c, of one class (cell) or of two.
 
-    A record of full length adds n, a and b to μ² through N, A and B.
+    A record of full length adds n, a and b to μ² through N, A and B. Where every class has a B of its own, records of
+    two classes move b·(x⁴ + y⁴), which is most at c = 0, too, as where they share one.
     """
     x = np.linspace(0, 1, 11)[:, None, None]
     y = np.linspace(0, 1, 11)[None, :, None]

@@ -19,6 +19,7 @@ noise where something else is to be tested. A bound above the claim disproves it
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
 from secagg.privacy import Adjacency, BlockNoise, Mechanism, NoiseCalibration, PrivacyClaim, Releases, Unit
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
-from secagg.privacy.sensitivity import CensusSensitivity, MomentSensitivity
+from secagg.privacy.sensitivity import BlockwiseSensitivity, CellSensitivity, CensusSensitivity, MomentSensitivity
 from secagg.randomness import OperatingSystem, RandomSource
 from threat_models.estimation.ceilings import roc_ceiling
 from threat_models.estimation.intervals import ConfidenceInterval, at_level, bonferroni, clopper_pearson
@@ -242,8 +243,8 @@ class Move:
 class _Canary:
     """Two neighbouring data sets, with and without the canary, as the entries in which their sums differ.
 
-    `shares` honest parties add noise to each entry. For moments the records are real: `absent` and `present` are
-    (integers of the first features, class), `absent` None where the canary is added. Other sums are moved as far as
+    `shares` honest parties add noise to each entry. For moments and cells the records are real: `absent` and `present`
+    are (integers of the first features, class), `absent` None where the canary is added. Other sums are moved as far as
     their sensitivity allows, whether or not data could do so.
     """
 
@@ -289,7 +290,7 @@ def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
     present = absent = None
     for part, (calibration, times) in enumerate(releases.parts):
         noises = {noise.block.name: noise for noise in calibration.blocks}
-        if isinstance(calibration.sensitivity, MomentSensitivity):
+        if isinstance(calibration.sensitivity, MomentSensitivity | CellSensitivity):
             absent, present = _worst_records(calibration.sensitivity, noises, spread)
             shifts = _moves_of_records(absent, present, calibration.sensitivity)
         else:
@@ -324,48 +325,53 @@ Labelled = tuple[tuple[int, ...], int]
 
 
 def _stated_moves(calibration: NoiseCalibration) -> list[Shift]:
-    """Move one entry of each block as far as stated; of a census one or two entries by 1, or a client's all."""
+    """Move one entry of each block as far as stated; of a census one or two entries by 1, or a client's all.
+
+    Where a part without negative entries is replaced, one entry takes the other's place.
+    """
     sensitivity = calibration.sensitivity
     replaces = sensitivity.adjacency is Adjacency.REPLACE_ONE
     if isinstance(sensitivity, CensusSensitivity):
         if sensitivity.unit is Unit.CLIENT:
             return [("census", place, 1) for place in range(sensitivity.classes)]
         return [("census", 0, 1), ("census", 1, -1)] if replaces else [("census", 0, 1)]
+    if replaces and isinstance(sensitivity, BlockwiseSensitivity) and sensitivity.nonnegative:
+        ends = ((place, sign) for place, sign in ((0, 1), (1, -1)))
+        return [(block.name, place, sign * int(block.l2)) for place, sign in ends for block in sensitivity.blocks]
     return [(block.name, 0, int((1 + replaces) * block.l2)) for block in sensitivity.blocks]
 
 
 def _worst_records(
-    sensitivity: MomentSensitivity, noises: dict[str, BlockNoise], spread: int
+    sensitivity: MomentSensitivity | CellSensitivity, noises: dict[str, BlockNoise], spread: int
 ) -> tuple[Labelled | None, Labelled]:
     """Find the record to add, or the pair to exchange that lies farthest apart: opposite, orthogonal or between.
 
-    Of one class, A and B move by (2 + 2t)·a + (2 − 2t²)·b for the cosine −t: most at t = min(1, a/2b).
+    Of one class, A and B move by (2 + 2t)·a + (2 − 2t²)·b for the cosine −t: most at t = min(1, a/2b), b being 0 where
+    there is no B. Between lie (1, 0) and (−t, √(1 − t²)), and (u, v) and (−v, −u), 2uv = t: the B of these differ in no
+    product of two entries (`spread` 1), so that they lie as far apart where σ is the same on and off the diagonal.
     """
     levels, dimension = sensitivity.levels, sensitivity.dimension
-    if sensitivity.adjacency is Adjacency.ADD_REMOVE:
-        if dimension < spread:
-            raise BadInput(f"a canary over {spread} of {dimension} features")
-        return None, (_record(levels, spread, 1.0, 0.0)[:spread], 0)
-    first = _record(levels, spread, 1.0, 0.0)
-    a, b = (
-        (levels**power * noises[name].multiplier / noises[name].sigma) ** 2
-        for name, power in (("class_sums", 1), ("second_moment", 2))
-    )
-    t = min(1.0, a / (2 * b))
-    candidates = [(_record(levels, spread, -1.0, 0.0), 0), (_record(levels, spread, -1.0, 0.0), 1)]
-    if dimension >= 2 * spread:
-        candidates += [(_record(levels, spread, -t, math.sqrt(1 - t * t)), 0), (_record(levels, spread, 0.0, 1.0), 1)]
-    elif dimension < spread:
+    if dimension < spread:
         raise BadInput(f"a canary over {spread} of {dimension} features")
-    else:
-        first, candidates = first[:spread], [(record[:spread], label) for record, label in candidates]
+    if sensitivity.adjacency is Adjacency.ADD_REMOVE:
+        return None, (_record(levels, spread, 1.0, 0.0)[:spread], 0)
+    _, a, b, *_ = (*((levels**p * n.multiplier / n.sigma) ** 2 for p, n in enumerate(noises.values())), 0.0)
+    t = a / (2 * b) if a < 2 * b else 1.0
+    u, v = ((math.sqrt(1 + t) + sign * math.sqrt(1 - t)) / 2 for sign in (1, -1))
+    pairs = [((1.0, 0.0), (-1.0, 0.0), label) for label in (0, 1)]
+    if dimension >= 2 * spread:
+        across = ((1.0, 0.0), (-t, math.sqrt(1 - t * t)), 0), ((u, v), (-v, -u), 0)
+        pairs += [*across, ((1.0, 0.0), (0.0, 1.0), 1)]
+    width = min(2, dimension // spread) * spread
+    made = [[_record(levels, spread, *each)[:width] for each in pair[:2]] for pair in pairs]
+    candidates = [((one, 0), (other, label)) for (one, other), (*_, label) in zip(made, pairs, strict=True)]
 
-    def distance(other: Labelled) -> float:
-        moved = _moves_of_records((first, 0), other, sensitivity)
+    def distance(pair: tuple[Labelled, Labelled]) -> float:
+        moved = _moves_of_records(*pair, sensitivity)
         sizes = (shift * noises[name].multiplier / _sigma(noises[name], place) for name, place, shift in moved)
         return math.fsum(size**2 for size in sizes)
 
-    return (first, 0), max(candidates, key=distance)
+    return max(candidates, key=distance)
 
 
 def _record(levels: int, spread: int, along: float, across: float) -> tuple[int, ...]:
@@ -380,18 +386,20 @@ def _round_inwards(value: float) -> int:
     return nearest if math.isclose(value, nearest, rel_tol=1e-12) else math.trunc(value)
 
 
-def _moves_of_records(absent: Labelled | None, present: Labelled, sensitivity: MomentSensitivity) -> list[Shift]:
-    """Return the entries of N, A and B that differ between the two data sets, in the layout of whole blocks."""
-    dimension = sensitivity.dimension
+def _moves_of_records(
+    absent: Labelled | None, present: Labelled, sensitivity: MomentSensitivity | CellSensitivity
+) -> list[Shift]:
+    """Return the entries of N, A and B (one, one of each class, or none) that differ, in the layout of whole blocks."""
+    dimension, (counts, sums, *second) = sensitivity.dimension, sensitivity.blocks
     moved: dict[tuple[str, int], int] = {}
 
     def add(record: Labelled, sign: int) -> None:
         entries, label = record
-        steps = [("counts", label, 1)]
-        steps += [("class_sums", label * dimension + i, entry) for i, entry in enumerate(entries)]
-        for i, one in enumerate(entries):
-            start = i * dimension - i * (i - 1) // 2
-            steps += [("second_moment", start + j - i, one * entries[j]) for j in range(i, len(entries))]
+        steps = [(counts.name, label, 1)]
+        steps += [(sums.name, label * dimension + i, entry) for i, entry in enumerate(entries)]
+        for (i, one), block in itertools.product(enumerate(entries), second):
+            start = i * dimension - i * (i - 1) // 2 + (0 if block.triangle else label * (block.size // counts.size))
+            steps += [(block.name, start + j - i, one * entries[j]) for j in range(i, len(entries))]
         for name, place, value in steps:
             moved[name, place] = moved.get((name, place), 0) + sign * value
 

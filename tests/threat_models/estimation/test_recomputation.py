@@ -3,15 +3,19 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from methods import sums_of
+from methods.training import client_update
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
-from secagg.privacy import Adjacency, Mechanism, MomentSensitivity, Unit
+from secagg.privacy import Adjacency, BlockwiseSensitivity, CellSensitivity, Mechanism, MomentSensitivity, Unit
 from secagg.randomness import OperatingSystem
-from tests.threat_models.estimation.claims import DELTA, claimed, of_clients, several
+from tests.threat_models.estimation.claims import DELTA, KINDS, claimed
 from tests.worlds.rosters import make_roster
+from threat_models.estimation.empirical_sensitivity import longest_of
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, second_opinion
 
 
@@ -29,7 +33,7 @@ def test_no_distance_means_no_epsilon():
 
 @pytest.mark.parametrize("mechanism", list(Mechanism))
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("parts", [None, several, of_clients])
+@pytest.mark.parametrize("parts", KINDS)
 def test_agrees_with_the_accounting(mechanism, adjacency, parts):
     """Both computations agree to 0.1 % for records and clients, one sum and several."""
     claim = claimed(mechanism, adjacency, parts=parts and parts(adjacency))
@@ -48,7 +52,10 @@ def planned(clients=5, **choices):
 @pytest.mark.parametrize(
     "choices",
     [{}, {"method": "prototypes"}, {"unit": Unit.CLIENT, "max_records": 50}, {"parameters": (("refine", 3),)},
-     {"class_gate": 2}, {"noise": NoiseFrom.AGGREGATOR}],
+     {"class_gate": 2}, {"noise": NoiseFrom.AGGREGATOR}, {"method": "ccvr"},
+     {"method": "fedtc", "parameters": (("slots", 4), ("threshold", 0.1))}, {"method": "mpft"},
+     {"method": "fedpcl", "parameters": (("cap", 20), ("width", 8)), "unit": Unit.CLIENT},
+     {"method": "fedproto", "parameters": (("cap", 20), ("width", 8))}],
 )  # fmt: skip
 def test_plans_are_confirmed(adjacency, choices):
     """The noise in a plan gives the ε that it promises and hardly less, whatever is summed."""
@@ -79,6 +86,38 @@ def test_a_wrong_accounting_does_not_convince(monkeypatch):
     monkeypatch.setattr("secagg.plan_facts.planning.check_declaration", lambda *arguments: None)  # it would be refused
     plan, honest = planned(adjacency=Adjacency.REPLACE_ONE)
     assert second_opinion(plan, honest).epsilon > 1.4
+
+
+UNDERSTATED = {
+    "prototypes": (CellSensitivity, {}),
+    "fedtc": (CellSensitivity, {}),
+    "ccvr": (MomentSensitivity, {}),
+    "fedpcl": (BlockwiseSensitivity, {"parameters": (("cap", 20), ("width", 8)), "unit": Unit.CLIENT}),
+}
+
+
+@pytest.mark.parametrize("name", UNDERSTATED)
+def test_a_joint_case_lowered_by_a_hundredth_does_not_convince(name, monkeypatch):
+    """Where the accounting takes a replaced unit to move 1 % less of μ² than it can, the auditor finds more ε."""
+    stated, choices = UNDERSTATED[name]
+    squared = stated.squared
+    monkeypatch.setattr(stated, "squared", lambda self, weights: 0.99 * squared(self, weights))
+    monkeypatch.setattr("secagg.plan_facts.planning.check_declaration", lambda *arguments: None)  # it would be refused
+    plan, honest = planned(method=name, adjacency=Adjacency.REPLACE_ONE, **choices)
+    assert not second_opinion(plan, honest).agrees
+
+
+def test_a_sign_that_was_denied_does_not_convince(monkeypatch):
+    """Updates said to have no negative entry get too little noise: one that is found to have one says so."""
+    said = client_update.clipped
+    monkeypatch.setattr(client_update, "clipped", lambda *arguments: said(*arguments, nonnegative=True))
+    monkeypatch.setattr("secagg.plan_facts.planning.check_declaration", lambda *arguments: None)  # it would be refused
+    choices = {"method": "fedavg", "parameters": (("rounds", 2),), "unit": Unit.CLIENT, "epsilon": 8.0}
+    plan, honest = planned(adjacency=Adjacency.REPLACE_ONE, **choices)
+    (kind,) = sums_of(plan)
+    for smallest, is_true in ((0, True), (-1, False)):
+        found = longest_of([{"update": np.array([smallest, 1])}], kind)
+        assert second_opinion(plan, honest, {(0, name): length for name, length in found.items()}).agrees == is_true
 
 
 def test_a_share_fewer_is_more_epsilon():
