@@ -51,14 +51,12 @@ class Budget:
     """A privacy budget: the most that all plans about one data set may spend together.
 
     At δ = `delta`, in the unit and adjacency of the plan that is asked about, ε must not exceed `max_epsilon_total`.
-    `may_repeat` concerns an infinite total only: whether it allows more than one plan. With `training` plans
-    may train inside the member, and all plans add up by Rényi divergence (`secagg.ledger.spending`).
+    `may_repeat` concerns an infinite total only: whether it allows more than one plan.
     """
 
     max_epsilon_total: float
     delta: float
     may_repeat: bool
-    training: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ MEANING = {
     "max_upload_mib": "largest vector that may leave, in MiB",
     "max_rounds": "most rounds of one plan that you take part in",
     "max_epochs": "most passes of training over your records in one round",
-    "max_steps": "most steps of DP-SGD in one round",
+    "max_steps": "most steps of DP-SGD in one round; with 0 no plan trains so inside you",
     "max_parameters": "largest model that you train",
     "max_epsilon": 'most that one plan may cost; "inf" accepts an exact sum',
     "max_epsilon_total": "most that all plans about the data may cost together",
@@ -102,7 +100,6 @@ MEANING = {
     "adjacencies": "which neighbours count",
     "noise_from": "who may add the noise; an aggregator would be trusted",
     "repeat_sessions": "whether another exact sum about the same data may be opened (differences tell of records)",
-    "training": "whether plans may train inside you (DP-SGD); all plans then cost more: decide before the first",
     "refinement_without_noise": "whether one plan may open several exact sums about the same records: a lying server "
     "can then read your part exactly",
 }
@@ -125,10 +122,9 @@ class Policy:
     `max_epsilon` and `max_delta` bound one plan; `max_epsilon_total` bounds all plans about the data set
     together, at δ = `max_delta`. Both ε must be written "inf" to accept a sum without noise. Where the total is
     infinite, `repeat_sessions` allows more than one plan; a finite total decides alone. `units` and `adjacencies`
-    are the promises that count as one, `noise_from` who may add the noise. `training` accepts DP-SGD inside the member,
-    at the price that all plans about the data set are added up by Rényi divergence: it is for before the first plan,
-    as who sets it later has twice δ. `refinement_without_noise` accepts a plan that opens several exact sums about the
-    same records, whatever its method calls them: refinement, clustering, …. Raises BadInput like `check_data_name`.
+    are the promises that count as one, `noise_from` who may add the noise. `refinement_without_noise` accepts a plan
+    that opens several exact sums about the same records, whatever its method calls them: refinement, clustering, ….
+    Raises BadInput like `check_data_name`.
     """
 
     data_name: str
@@ -153,7 +149,6 @@ class Policy:
     adjacencies: tuple[str, ...] = ("add-remove", "replace-one")
     noise_from: tuple[str, ...] = ("client",)
     repeat_sessions: bool = False
-    training: bool = False
     refinement_without_noise: bool = False
 
     def __post_init__(self) -> None:
@@ -162,7 +157,7 @@ class Policy:
     @property
     def budget(self) -> Budget:
         """The policy's limits on the privacy cost of all plans about the data set together."""
-        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions, self.training)
+        return Budget(self.max_epsilon_total, self.max_delta, self.repeat_sessions)
 
     def check(
         self, plan: Plan, clients: int, survivors: int, upload_bytes: int, record_sums: int, effort: Effort = NOTHING
@@ -202,8 +197,6 @@ class Policy:
             f"units: the plan protects one {plan.unit}": plan.unit in self.units,
             f"noise_from: the noise would come from the {plan.noise}": exact
             or plan.noise in (*self.noise_from, NoiseFrom.MEMBER),
-            "training: the plan trains on the records, with noise of the member's own": not plan.has_training_noise
-            or self.training,
             f"adjacencies: the plan's is {plan.adjacency}": exact or plan.adjacency in self.adjacencies,
             f"refinement_without_noise: {further} more exact {'sum' if further == 1 else 'sums'} about the same "
             "records would be opened, which a finite epsilon would cover together": further < 1

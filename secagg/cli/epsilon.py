@@ -12,6 +12,7 @@ from secagg.privacy import Adjacency, Mechanism
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.epsilon import MOST_SHARES, MOST_TIMES, USUAL_SIGMA, promised
 from secagg.privacy.sampler import LARGEST_SIGMA
+from secagg.privacy.subsampled import MOST_STEPS
 
 
 @speaking
@@ -43,6 +44,11 @@ def epsilon(
     dropped: Annotated[int, typer.Option(min=0, help="Noise shares that may be missing.")] = 0,
     colluding: Annotated[int, typer.Option(min=0, help="Noise shares that the adversary knows.")] = 0,
     sessions: Annotated[int, typer.Option(min=1, max=MOST_TIMES, help="Releases about the same data.")] = 1,
+    sampling: Annotated[
+        float | None, typer.Option(help="Of training (DP-SGD): a record's chance to be in a step. Δ is the clip.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="Steps of training in a round.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="Rounds of training.")] = 1,
 ) -> None:
     """Say which epsilon an amount of noise gives, or how much noise an epsilon takes. Rounded up, never down."""
     content = promised(
@@ -57,14 +63,19 @@ def epsilon(
         dropped=dropped,
         colluding=colluding,
         sessions=sessions,
+        sampling=sampling,
+        steps=steps,
+        rounds=rounds,
     )
     rows = [
         ("epsilon", f"{format_epsilon(content['epsilon'])} at delta {delta:g}"),
         ("noise multiplier", f"{math.ceil(content['noise_multiplier'] * 1e6) / 1e6:.6f} (σ/Δ)"),
-        ("adjacency", adjacency.value if adjacency else "the one that Δ was taken for (--adjacency)"),
+        ("adjacency", content["adjacency"] or "the one that Δ was taken for (--adjacency)"),
         ("mechanism", mechanism.value),
         ("sessions", str(sessions)),
     ]
+    if sampling is not None:
+        rows.append(("training", f"{steps * rounds} steps, a record in each with probability {sampling:g}"))
     if "honest_shares" in content:
         honest = f"{content['honest_shares']} of {shares}, each of at least {grid_sigma:g} grid units"
         rows.append(("honest shares", honest))

@@ -20,11 +20,10 @@ from secagg.ledger.spending import Release, counted_rows, settles, total_epsilon
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.privacy.gaussian import check_delta
-from secagg.privacy.rdp import ORDERS
 from secagg.system.printable import escaped
 from secagg.wire import plain
 
-EXPORT_VERSION = 2
+EXPORT_VERSION = 3
 _HEADER = ("row", "date", "plan", "session", "epsilon", "delta", "unit", "adjacency", "name")
 
 app = typer.Typer(help="What was released about this member's data sets.", no_args_is_help=True)
@@ -88,10 +87,10 @@ def export(
     out: Annotated[Path, typer.Option("--out", help="Where to write the JSON.")],
     quiet: QuietOption = False,
 ) -> None:
-    """Write the whole ledger as JSON: every row with its costs (parameters, or a curve), and the chain's heads."""
+    """Write the whole ledger as JSON: every row with its costs' parameters, and the chain's heads."""
     entries = Ledger(state, create=False).entries()
     rows = [_row(entry) | {"head": entry.head.hex(), "spent": _costs(entry.release)} for entry in entries]
-    content = {"version": EXPORT_VERSION, "orders": ORDERS, "entries": rows}
+    content = {"version": EXPORT_VERSION, "entries": rows}
     try:
         out.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     except OSError as error:

@@ -1,30 +1,27 @@
 """Compute the privacy cost of one or several plans on a data set, and whether one more fits a budget.
 
 A member accepts a plan after it has seen what earlier ones opened, so plans compose adaptively, costs and all, and a
-budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent.
+budget must hold as a *filter*: a test, fixed in advance, that stops before the budget is overspent. There is one, over
+rows (μ², δ₀): a plan whose sums have noise is a Gaussian release, δ₀ = 0; training inside a member is no more than one
+but for an outright failure of probability δ₀ (`TrainingCost.row`), and δ₀ is a part of the budget's δ, never a plan's
+word (`CHANCE`, for `TRAININGS` trainings). Together Σμ² ≤ μ_B² and Σδ₀ ≤ Δ₀, with δ_Gauss(μ_B, ε) + Δ₀ ≤ δ for the
+budget's (ε, δ). The statement and its proof are in `secagg/privacy/README.md`, *Plans that follow one another*. What
+noise lacks of Gaussians, ΣT, is bounded in advance by `LARGEST_GAP`.
 
-- Gaussian costs add, and the test is Σμ² ≤ μ_B², with μ_B the μ of the budget's (ε, δ): a valid filter (Smith &
-  Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022; Koskela, Tobaben & Honkela,
-  "Individual privacy accounting with Gaussian differential privacy", ICLR 2023). What they lack of Gaussians, ΣT, is
-  bounded in advance by `LARGEST_GAP`, and the theorem of `secagg.privacy.shares` holds with that.
-- Training inside a member (`TrainingCost`) is no Gaussian release. All is then composed by Rényi at one order, fixed
-  with the budget: a valid filter too (Feldman & Zrnic, "Individual privacy accounting via a Rényi filter", NeurIPS
-  2021). It fits fewer Gaussian plans.
+**The first plan** of a data set is chosen before anything is seen, so two things may depend on it. One that fits only
+with Δ₀ = 0 makes Δ₀ = 0: then the filter is that of Gaussian releases at all of δ, and no training fits it. And one
+that fits by its own claim alone, a training that fills the budget for one, is accepted, stays charged whole, and is the
+last. Were it settled, what it opened would choose which of two tests holds, each good for δ alone. ("Gaussian until
+the first training" is such a choice, too, and composed trade-off curves are no filter: "f-differential privacy filters:
+validity and approximate solutions", arXiv 2602.06756.) Who changes the budget after sums were opened, or the program
+that tests it, has the δ of both.
 
-Which test applies must be known before any plan is. "Gaussian until the first training" would let what was opened
-choose it: one test holds on the paths that stay Gaussian, the other on those that do not, and together they promise
-2δ alone (either kind of path belongs to an interaction that its own test stops: P(E, kind) ≤ e^ε·Q(E, kind) + δ; add).
-What seems natural need not be a filter: that of composed trade-off curves is none ("f-differential privacy filters:
-validity and approximate solutions", arXiv 2602.06756). So the policy says which: `Budget.training`. Without it no plan
-may train, and the test is Gaussian's; with it all plans, Gaussian ones and those before the first training too, are
-tested by Rényi: one filter on every path. Who changes it after sums were opened has the 2δ.
+**Plans may overlap.** A training goes on for rounds, and other plans may open sums between them: the proof covers that.
 
-A plan is charged whole before anything of it leaves, and *settled* where it ends early for good: a further row says
-what the sums cost for which a vector may have left, and nothing of the plan can leave after it. A filter charges what
-runs, when it runs; what never ran costs nothing, whatever ended the plan: the sequence is chosen adaptively anyway.
-
-The first plan of a data set is chosen before anything is seen, and fits also by its own claim: if by the filter it
-costs more than the budget, no other is accepted after it.
+A plan is charged whole before anything of it leaves. One of Gaussian sums is *settled* where it ends early for good: a
+further row says what the sums cost for which a vector may have left, and nothing of the plan can leave after it. Each
+sum is a Gaussian release by itself, and a filter charges what runs, when it runs. A training stays charged whole:
+its steps are no such releases one by one, so that who stops it would choose by what was opened.
 """
 
 from __future__ import annotations
@@ -40,8 +37,8 @@ from secagg.agreement.policy import Budget, data_set
 from secagg.errors import BadInput, PlanRefused
 from secagg.privacy import Adjacency, GaussianCost, TrainingCost, Unit
 from secagg.privacy.claim import format_epsilon
-from secagg.privacy.gaussian import largest
-from secagg.privacy.rdp import RdpCurve, best_order
+from secagg.privacy.gaussian import check_delta, largest
+from secagg.privacy.subsampled import CHANCE, TRAININGS
 
 Neighbours = Adjacency | Literal[""]
 """The adjacency of data sets that ε is for; "" in a plan without noise."""
@@ -132,48 +129,72 @@ def settled_by(releases: Sequence[Release], whole: Release) -> Release | None:
     return next((each for each in releases if settles(each, whole)), None) if whole in releases else None
 
 
-def total_cost(
-    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, *, gaussian: bool = True
-) -> GaussianCost | RdpCurve | None:
-    """Compose the costs of releases into one: Gaussian if all are, else a Rényi curve; None if one is infinite.
-
-    `gaussian` False: always a Rényi curve.
-    """
+def total_cost(releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float) -> GaussianCost | None:
+    """Compose the rows of releases into one, trainings' failures left out; None if a cost is infinite."""
     costs = [release.cost(unit, adjacency) for release in releases]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
-        return None
-    all_gaussian = [cost for cost in known if isinstance(cost, GaussianCost)]
-    if gaussian and len(all_gaussian) == len(known):
-        return functools.reduce(operator.add, all_gaussian)
-    return functools.reduce(operator.add, (cost.curve() for cost in known))
+    rows = [cost.row(delta * CHANCE) if isinstance(cost, TrainingCost) else cost for cost in costs if cost is not None]
+    return functools.reduce(operator.add, rows) if len(rows) == len(costs) else None
 
 
 def total_epsilon(
-    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float, *, within: Budget | None = None
+    releases: Sequence[Release], unit: Unit, adjacency: Neighbours, delta: float, *, kept: int = 0
 ) -> float:
-    """Return the joint ε of all releases at δ, rounded up; math.inf when one of them is infinite.
+    """Return the joint ε of all releases at δ, rounded up; math.inf when one is infinite, or trainings are too many.
 
-    `within` a budget it is what its filter says: by Rényi where training is allowed, curves at the order that is best
-    for the budget; else curves are taken at their own best. A single release costs no more than its own claim. Raises
-    BadInput for a δ out of range.
+    The failures of `kept` trainings count, or of all where those are more. A single release costs no more than its own
+    claim. Raises BadInput for a δ out of range.
     """
-    if not releases:
-        return 0.0
-    cost = total_cost(releases, unit, adjacency, gaussian=within is None or not within.training)
-    if cost is None or (isinstance(cost, GaussianCost) and cost.gap > LARGEST_GAP):
-        return math.inf
-    if isinstance(cost, GaussianCost):
-        total = GaussianCost(cost.squared_mu, LARGEST_GAP).epsilon(delta)
-    elif within is not None and math.isfinite(within.max_epsilon_total):
-        total = cost.epsilon(delta, best_order(within.max_epsilon_total, delta))
-    else:
-        total = cost.epsilon(delta)
+    total = _composed(releases, (unit, adjacency), delta, kept) if releases else 0.0
     if len(releases) == 1:
         (only,) = releases
         if (only.unit, only.adjacency) == (unit, adjacency) and delta >= only.delta:
             return min(total, only.epsilon)
     return total
+
+
+def _composed(releases: Sequence[Release], pair: Pair, delta: float, kept: int) -> float:
+    """Return what the filter says of releases: their joint ε, rounded up, whatever a single one claims."""
+    check_delta(delta)
+    cost, kept = total_cost(releases, *pair, delta), max(kept, len(_trainings(releases)))
+    if cost is None or cost.gap > LARGEST_GAP or kept > TRAININGS:
+        return math.inf
+    # The gap's e^T is a factor of Δ₀, too.
+    left = delta * (1 - kept * CHANCE) * (1 - 4 * LARGEST_GAP) if kept else delta
+    return GaussianCost(cost.squared_mu, LARGEST_GAP).epsilon(left)
+
+
+def _trainings(releases: Sequence[Release]) -> list[Release]:
+    """Return the releases that may fail outright: those that train on sampled records."""
+    costs = ((each, spent.cost) for each in releases for spent in each.spent)
+    return [each for each, cost in costs if isinstance(cost, TrainingCost) and cost.steps.rate < 1]
+
+
+@dataclass(frozen=True)
+class _Filter:
+    """The filter of one data set: the charges in force, and the number of trainings whose Δ₀ the budget keeps."""
+
+    budget: Budget
+    charges: list[Release]
+    kept: int
+
+    @classmethod
+    def of(cls, releases: Sequence[Release], release: Release | None, budget: Budget) -> _Filter:
+        """Return the filter that the first of a data set's `releases` decides; if there is none, `release`."""
+        charges = counted_rows(releases)
+        first = releases[0] if releases else release
+        if first is None:
+            return cls(budget, charges, TRAININGS)
+        pair, most = (first.unit, first.adjacency), budget.max_epsilon_total
+        kept = TRAININGS if _composed([first], pair, budget.delta, TRAININGS) <= most else 0
+        if charges and not kept and not _composed([first], pair, budget.delta, 0) <= most:
+            charges[0] = first
+        return cls(budget, charges, kept)
+
+    def total(self, some: Sequence[Release], pair: Pair) -> float:
+        """Return what some of the plans cost together; beyond the trainings that the budget keeps Δ₀ for, infinity."""
+        if len(some) > 1 and len(_trainings(some)) > self.kept:
+            return math.inf
+        return total_epsilon(some, *pair, self.budget.delta, kept=self.kept)
 
 
 def same_data(releases: Sequence[Release], data_name: str) -> list[Release]:
@@ -187,19 +208,18 @@ def refuse_overspending(releases: Sequence[Release], release: Release, budget: B
     That is tested for each unit and adjacency among them. A settled one adds nothing. Raises BadInput when its session
     is among `releases` with another plan, name or cost.
     """
-    together = counted_rows(same_data(releases, release.data_name))
+    found = _Filter.of(same_data(releases, release.data_name), release, budget)
+    together = [*found.charges]
     known = [each for each in together if each.session == release.session]
     if known and known != [release] and known != [settled_by(releases, release)]:
         raise BadInput("this session was already entered into the ledger under another plan, name or cost")
-    if not known:
-        if any(isinstance(spent.cost, TrainingCost) for spent in release.spent) and not budget.training:
-            raise PlanRefused((f"training: the plan trains on records of {data_set(release.data_name)}",))
-        together.append(release)
     others = [each for each in together if each.session != release.session]
+    if not known:
+        together.append(release)
     for pair in dict.fromkeys((each.unit, each.adjacency) for each in (release, *others)):
-        total = total_epsilon(together, *pair, budget.delta, within=budget)
+        total = found.total(together, pair)
         if not total <= budget.max_epsilon_total:
-            raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, total, budget)}",))
+            raise PlanRefused((f"max_epsilon_total: {_sum(release, others, pair, total, found)}",))
         if math.isinf(total) and others and not budget.may_repeat:
             had = f"{data_set(release.data_name)} was in {len(others)} other session(s)"
             raise PlanRefused((f"repeat_sessions: {had} and the total is infinite{_exact_before(others)}",))
@@ -231,30 +251,25 @@ def account_of(releases: Sequence[Release], release: Release | None, data_name: 
     Where plans differ in unit or adjacency, it is for the pair with the largest ε. Raises BadInput for a δ out of
     range.
     """
-    counted = counted_rows(same_data(releases, data_name))
-    others = [each for each in counted if release is None or each.session != release.session]
-    if release is not None:
-        release = settled_by(releases, release) or release
-    together = others if release is None else [*others, release]
+    found = _Filter.of(same_data(releases, data_name), release, budget)
+    others = [each for each in found.charges if release is None or each.session != release.session]
+    own = [each for each in found.charges if each not in others] or ([] if release is None else [release])
+    together = [*others, *own]
     pairs = [(each.unit, each.adjacency) for each in reversed(together)]
     noisy = [pair for pair in dict.fromkeys(pairs) if pair[1]]
-
-    def total(some: Sequence[Release], pair: Pair) -> float:
-        return total_epsilon(some, *pair, budget.delta, within=budget)
-
     none: list[Pair] = [(Unit.RECORD, "")]
-    pair = max(noisy or pairs or none, key=lambda each: total(together, each))
-    alone = total([release], pair) if release is not None else 0.0
-    spent, most, left = total(others, pair), budget.max_epsilon_total, _left(together, pair, budget)
-    return Account(*pair, budget.delta, len(others), spent, alone, total(together, pair), most, left)
+    pair = max(noisy or pairs or none, key=lambda each: found.total(together, each))
+    alone, spent, total = (found.total(each, pair) for each in (own, others, together))
+    left = _left(together, pair, found)
+    return Account(*pair, budget.delta, len(others), spent, alone, total, budget.max_epsilon_total, left)
 
 
-def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
+def _left(together: Sequence[Release], pair: Pair, found: _Filter) -> float:
     """Return the largest ε, at the budget's δ, of a further Gaussian plan that still fits the budget; 0 for none.
 
     With nothing spent a plan fits by its own claim, so that it is the limit.
     """
-    most = budget.max_epsilon_total
+    budget, most = found.budget, found.budget.max_epsilon_total
     if not together:
         return most
     if math.isinf(most):
@@ -263,7 +278,7 @@ def _left(together: Sequence[Release], pair: Pair, budget: Budget) -> float:
 
     def fits(squared_mu: float) -> bool:
         further = Release("", b"", b"", *pair, most, budget.delta, (Spent(*pair, GaussianCost(squared_mu)),))
-        return total_epsilon([*together, further], *pair, budget.delta, within=budget) <= most
+        return found.total([*together, further], pair) <= most
 
     smallest = 2.0**-40
     if not fits(smallest):
@@ -276,12 +291,18 @@ def _exact_before(others: Sequence[Release]) -> str:
     return "; no noise takes an exact sum back" if any(math.isinf(each.epsilon) for each in others) else ""
 
 
-def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, budget: Budget) -> str:
+def _sum(release: Release, others: Sequence[Release], pair: Pair, total: float, found: _Filter) -> str:
     """Return the reason of a refusal with ε before, added and in all, rounded up."""
+    budget = found.budget
     name, most, sessions = data_set(release.data_name), budget.max_epsilon_total, f"{len(others)} other session(s)"
     if math.isinf(release.epsilon):
         return f"this plan opens an exact sum about {name} (epsilon inf), more than {most}; {sessions} before it"
-    before, added = (format_epsilon(total_epsilon(each, *pair, budget.delta)) for each in (others, [release]))
+    trained = len(_trainings(others))
+    if others and trained + len(_trainings([release])) > found.kept:
+        many = f"{trained} sampled trainings about {name} before this plan" if trained else "this plan trains"
+        room = f"only {found.kept}" if found.kept else "none, as the first plan about the data needs all of its delta"
+        return f"{many}, and the budget keeps a part of its delta for {room}"
+    before, added = (format_epsilon(found.total(each, pair)) for each in (others, [release]))
     unit, adjacency = pair
     return (
         f"{name} has spent epsilon {before} in {sessions}, this plan adds {added}, together {format_epsilon(total)}, "

@@ -31,7 +31,6 @@ def policy_accepting(plan: Plan, data_name: str) -> Policy:
         methods=(plan.method,),
         protections=(protection.name,) if protection.hides_vectors else (USUAL,),
         noise_from=(NoiseFrom.CLIENT.value, NoiseFrom.AGGREGATOR.value) if by_openers else (NoiseFrom.CLIENT.value,),
-        training=plan.has_training_noise,
         max_epsilon=plan.epsilon,
         max_epsilon_total=plan.epsilon,
     )

@@ -12,6 +12,7 @@ from secagg.privacy.claim import refuse_small_delta
 from secagg.privacy.gaussian import LARGEST_MU, largest, noise_multiplier_of
 from secagg.privacy.sensitivity import Adjacency
 from secagg.privacy.shares import GaussianCost, gap_of, variance_of
+from secagg.privacy.subsampled import CHANCE, TRAININGS, SampledSteps, TrainingCost, multiplier_for
 
 USUAL_SIGMA = 100.0
 """The default σ in grid units; class sums and second moments have far more."""
@@ -34,14 +35,29 @@ def promised(
     dropped: int = 0,
     colluding: int = 0,
     sessions: int = 1,
+    sampling: float | None = None,
+    steps: int = 1,
+    rounds: int = 1,
 ) -> dict[str, Any]:
     """Compute the ε, never too small, that an amount of noise gives, or the noise that an ε needs.
 
     The arguments are the options of `secagg epsilon`: `noise_multiplier` is σ/Δ of the whole sum, `mechanism`
-    "gaussian" (one party's noise) or "discrete-shares" (a share from each client). Raises BadInput.
+    "gaussian" (one party's noise) or "discrete-shares" (a share from each client). With `sampling` it is of members'
+    own training: in each round so many steps, a record in each with that probability. Raises BadInput.
     """
     kind = _one_of(Mechanism, "mechanism", mechanism)
     meant = _one_of(Adjacency, "adjacency", adjacency) if adjacency else None
+    if sampling is not None or (steps, rounds) != (1, 1):
+        if sampling is None or kind is not Mechanism.GAUSSIAN or (shares, dropped, colluding) != (1, 0, 0):
+            problem = "steps and rounds are of training on sampled records, whose noise one member adds"
+            raise BadInput(problem, remedy="give the sampling rate, and no other mechanism")
+        if meant is Adjacency.REPLACE_ONE:
+            raise BadInput("sampling promises nothing for a replaced record", remedy="choose add-remove")
+        promise = _of_training(delta, noise_multiplier, target_epsilon, sampling, steps * rounds, sessions)
+        drawn = {"sampling": sampling, "steps": steps, "rounds": rounds}
+        return (
+            promise | {"adjacency": Adjacency.ADD_REMOVE.value, "mechanism": kind.value, "sessions": sessions} | drawn
+        )
     release = _Release(kind, delta, shares, dropped, colluding, grid_sigma, coordinates, sessions)
     multiplier = _multiplier(release, noise_multiplier, target_epsilon)
     reached = release.epsilon(multiplier)
@@ -62,6 +78,31 @@ def promised(
         content |= {"shares": shares, "honest_shares": release.honest, "grid_sigma": grid_sigma}
         content["coordinates"] = coordinates
     return content
+
+
+def _of_training(
+    delta: float, given: float | None, target: float | None, rate: float, steps: int, sessions: int
+) -> dict[str, Any]:
+    """Return ε at δ of as many equal trainings as a ledger adds them up, and their noise multiplier."""
+    if (given is None) == (target is None):
+        raise BadInput("the noise or the promise is asked for", remedy="give a noise multiplier, or a target epsilon")
+    if target is not None and sessions > 1:
+        raise BadInput("the noise of several trainings is not computed", remedy="give a noise multiplier, or 1 session")
+    refuse_small_delta(delta)
+    multiplier = given if given is not None else multiplier_for(rate, steps, epsilon=target or 0.0, delta=delta)
+    cost = TrainingCost(SampledSteps(rate, multiplier, steps))
+    failing = sessions if rate < 1 else 0
+    if sessions == 1:
+        reached = cost.epsilon(delta)
+    elif failing <= TRAININGS:
+        reached = cost.row(delta * CHANCE).times(sessions).epsilon(delta * (1 - failing * CHANCE))
+    else:
+        raise BadInput(
+            f"{sessions} trainings are more than a ledger takes", remedy=f"give at most {TRAININGS} sessions"
+        )
+    if math.isinf(reached):
+        raise BadInput("so little noise promises nothing", remedy="give a larger noise multiplier")
+    return {"epsilon": reached, "delta": delta, "noise_multiplier": multiplier}
 
 
 def _one_of(kinds: type[E], name: str, value: str) -> E:

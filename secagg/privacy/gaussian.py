@@ -18,7 +18,9 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from scipy.special import erfcx
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erfc, erfcx
 
 from secagg.errors import BadInput
 
@@ -39,6 +41,16 @@ def delta_of(mu: float, epsilon: float) -> float:
     if u >= 0:
         return min(1.0, 0.5 * math.exp(-u * u) * float(erfcx(u) * (1 + slack) - erfcx(v)))
     return min(1.0, 0.5 * (math.erfc(u) * (1 + slack) - math.exp(-u * u) * float(erfcx(v))))
+
+
+def delta_at_least(mu: float, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return δ of a μ-Gaussian DP release, `mu` > 0, at each ε ≥ 0, rounded down."""
+    u = (epsilons / mu - mu / 2) / math.sqrt(2)
+    v = (epsilons / mu + mu / 2) / math.sqrt(2)
+    small = np.exp(-u * u)
+    tail = np.where(u >= 0, small * erfcx(np.maximum(u, 0.0)), erfc(u)) * (1 - SLACK * (1 + v * v))
+    found: NDArray[np.float64] = np.maximum(0.0, 0.5 * (tail - small * erfcx(v)))
+    return found
 
 
 def epsilon_of(mu: float, delta: float) -> float:

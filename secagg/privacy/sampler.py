@@ -194,7 +194,7 @@ def rounded_gaussian(segments: Sequence[tuple[float | Fraction, int]], source: R
     """Draw independent normals N(0, σ²), rounded to the nearest integer, for segments as in `discrete_gaussian`.
 
     Added by one party to integers s this is ⌊s + N(0, σ²)⌉, post-processing of the Gaussian mechanism, so that its
-    exact (ε, δ) holds (`secagg.privacy.gaussian`). Sums of several such draws are not covered by Rényi accounting of
+    exact (ε, δ) holds (`secagg.privacy.gaussian`). Sums of several such draws are not covered by the accounting of
     discrete shares.
     """
     return _segments(segments, source, rounded=True)

@@ -44,11 +44,12 @@ import numpy as np
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import LARGEST_MU, SMALLEST_DELTA, check_delta, delta_of, epsilon_of
-from secagg.privacy.rdp import ALPHA, UP, RdpCurve
 
 ROUNDING = 3.0
 """r² of the theorem, in squared grid units: each entry's variance loses it. 10⁶ entries then have T < 10⁻¹⁹."""
 SMALLEST_SIGMA = 0.5
+UP = 1 + 2.0**-48
+"""A factor that covers the rounding of a few operations."""
 _ETA = 2 * math.exp(-2 * math.pi**2 * ROUNDING) * (1 + 2.0**-32)  # the terms beyond the first are below 10⁻⁷⁶ of it
 _ROUNDING_GAP = (math.log1p(_ETA) - math.log1p(-_ETA)) * (1 + 2.0**-32)
 
@@ -144,12 +145,3 @@ class GaussianCost:
             return 1.0
         inner = (epsilon - 2 * self.gap) * (1 - 2.0**-50)
         return min(1.0, math.exp(self.gap) * delta_of(self.mu, inner) * UP)
-
-    def curve(self) -> RdpCurve:
-        """Return the Rényi curve of this cost, rounded up, to compose with costs that are known as curves only.
-
-        ρ(α) = α·μ²/2 + T·(2α − 1)/(α − 1), from Σ P'^α·Q'^(1−α) ≤ e^(αT + (α−1)T)·Σ P^α·Q^(1−α); and Mironov 2017,
-        Proposition 7.
-        """
-        widened = self.gap * (2 * ALPHA - 1) / (ALPHA - 1)
-        return RdpCurve(tuple(((ALPHA * (self.squared_mu / 2) + widened) * UP).tolist()))

@@ -8,8 +8,7 @@ gap T. That theorem's factors e^±T hold for each batch, hence for their mixture
 
 Neighbours have one record more or less, and no others are accounted: q amplifies for these alone.
 
-Sources: Zhu, Dong & Wang 2022 and Doroshenko et al. 2022 (below); Mironov, Talwar & Zhang, "Rényi
-differential privacy of the sampled Gaussian mechanism", 2019.
+Sources: Zhu, Dong & Wang 2022 and Doroshenko et al. 2022 (below).
 
 # Privacy losses of sampled Gaussian steps and of Gaussian releases, composed to a δ(ε) that is never too small
 
@@ -68,12 +67,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
-from scipy.special import gammaln, logsumexp, ndtr, ndtri_exp, xlog1py
+from scipy.special import logsumexp, ndtr, ndtri_exp
 
 from secagg.errors import BadInput
-from secagg.privacy.gaussian import check_delta, mu_of
-from secagg.privacy.rdp import ALPHA, UP, RdpCurve
-from secagg.privacy.shares import GaussianCost
+from secagg.privacy.gaussian import check_delta, delta_at_least, least, mu_of
+from secagg.privacy.shares import UP, GaussianCost
 
 Floats = NDArray[np.float64]
 
@@ -365,7 +363,11 @@ SMALLEST_RATE = 1e-9
 SMALLEST_MULTIPLIER, LARGEST_MULTIPLIER = 0.01, 1e6
 MOST_STEPS = 10**7
 SMALLEST, LARGEST = 1e-12, 1e300
-"""Stand-ins where a logarithm is taken: for an ε or a μ² of 0, and for an infinite ε."""
+"""Stand-ins where a logarithm is taken: for an ε or a μ² of 0, and for an infinite ε; no row has a μ below the one."""
+LARGEST_LOSS = 600.0
+"""The largest ε up to which a row is fitted."""
+TRAININGS, CHANCE = 16, 2.0**-7
+"""The most trainings about one data set, and each one's δ₀ as a part of the δ that all plans may have together."""
 _TOLERANCE = 2.0**-12
 """The relative excess allowed of a multiplier that was searched for."""
 
@@ -393,10 +395,6 @@ class SampledSteps:
     def mu(self) -> float:
         """Distance by which one record moves a step's sum, in units of the noise's σ; rounded up."""
         return (1 + 2.0**-50) / self.multiplier
-
-    def curve(self) -> RdpCurve:
-        """Return all steps' Rényi curve, rounded up (Mironov, Talwar & Zhang 2019, Theorems 4 and 5, section 3.3)."""
-        return RdpCurve(tuple(self.steps * each * UP for each in _divergences(self.rate, self.mu)))
 
 
 @dataclass(frozen=True)
@@ -452,14 +450,14 @@ class TrainingCost:
         steps = replace(self.steps, steps=max(1, self.steps.steps * sums // of))
         return TrainingCost(steps, gap=self.gap * sums / of * UP)
 
-    def curve(self) -> RdpCurve:
-        """Return the Rényi DP curve of the whole cost, rounded up, for ledgers.
+    def row(self, chance: float) -> GaussianCost:
+        """Return the Gaussian release that dominates this cost but for an outright failure of probability `chance`.
 
-        It covers training, releases and `gap` (compare `GaussianCost.curve`).
+        Both orders of neighbours have δ(ε) ≤ `chance` + (1 − `chance`)·δ_Gauss(μ, ε) for every ε ≥ 0.
         """
-        widened = RdpCurve(tuple((self.gap * (2 * ALPHA - 1) / (ALPHA - 1) * UP).tolist()))
-        total = self.steps.curve() + widened
-        return total + GaussianCost(self.squared_mu).curve() if self.squared_mu else total
+        if self.steps.rate == 1:
+            return GaussianCost(self._unsampled().squared_mu, self.gap)
+        return GaussianCost(_row_of(self._parts(), chance, self.mu) ** 2 * UP, self.gap)
 
     @property
     def mu(self) -> float:
@@ -482,6 +480,52 @@ class TrainingCost:
 
 
 _epsilon_of = functools.lru_cache(maxsize=256)(epsilon_of_steps)  # all parties of one process ask for the same
+
+
+@functools.lru_cache(maxsize=256)
+def _row_of(parts: tuple[SubsampledSteps, ...], chance: float, most: float) -> float:
+    """Return the least μ of a Gaussian row for these steps and a δ₀ of `chance`; `most` if that is less."""
+    orders = [_curves(parts, removed, chance) for removed in (True, False)]
+    apart = min((most for curves in orders for *_, most in curves), default=1.0)  # δ(0) is the same in both orders
+
+    def fits(mu: float, ends: Floats, deltas: Floats, _: float) -> bool:
+        bound = chance + (1 - chance) * delta_at_least(mu, ends)
+        return bool(np.all(deltas.clip(max=apart) <= bound * (1 - ROUNDING)))
+
+    def covers(mu: float) -> bool:
+        return mu > SMALLEST and all(any(fits(mu, *each) for each in curves) for curves in orders)
+
+    return least(lambda mu: mu >= most or covers(mu))
+
+
+def _curves(parts: Sequence[SubsampledSteps], removed: bool, chance: float) -> list[tuple[Floats, Floats, float]]:
+    """Return bounds of δ(ε), in one order, as intervals: the end of each, and δ where it begins; and δ(0).
+
+    They cover all ε ≥ 0 where δ may be above `chance`. Above √`chance` δ is that of a law which is exact about ε = 0,
+    below of one of two tails.
+    """
+    root, found = math.sqrt(chance), []
+    tails = [_compose(parts, removed, math.log(chance))]
+    if math.isfinite(near := tails[0].epsilon(chance)):
+        tails.append(_compose(parts, removed, math.log(chance), near))
+    body, larger = _curve(_compose(parts, removed, math.log(root), 0.0))
+    join = int(np.argmax(larger <= root))
+    for tail, deltas in map(_curve, tails):
+        start = int(np.searchsorted(tail, body[join], side="right")) - 1
+        ends, starts = np.append(body[1 : join + 1], tail[start + 1 :]), np.append(larger[:join], deltas[start:])
+        over = starts[:-1] > chance
+        if starts[-1] <= chance:  # and beyond the last point δ is no larger
+            found.append((ends[over], starts[:-1][over], float(starts[0])))
+    return found
+
+
+def _curve(law: Law) -> tuple[Floats, Floats]:
+    """Return a law's points ε ≥ 0, as far as exponentials go, and δ at each of them, rounded up."""
+    losses, masses = law.losses[-law.first :], law.masses[-law.first :]
+    above, weighed = (np.append(np.cumsum(each[:0:-1])[::-1], 0.0) for each in (masses, masses * np.exp(-losses)))
+    count = int(np.searchsorted(losses, LARGEST_LOSS))
+    found = above[:count] * (1 + SIZE * ROUNDING) - np.exp(losses[:count]) * weighed[:count] + law.infinite
+    return losses[:count], np.maximum(found, 0.0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -521,31 +565,3 @@ def multiplier_for(
         while excess(high) > 0:
             high += _TOLERANCE / 2
     return min(math.exp(high), LARGEST_MULTIPLIER)
-
-
-@functools.lru_cache(maxsize=64)
-def _divergences(rate: float, mu: float) -> tuple[float, ...]:
-    """Return Rényi divergences of one step at every order, rounded up: ln A(α)/(α − 1), A(α) = E_Q[R^α], R = dP/dQ.
-
-    A is known for whole orders. As E_Q[R] = 1, B(α) = (A(α) − 1)/(α(α − 1)) = E_Q[∫₁^R (R − u)·u^(α−2) du], the moments
-    of a positive measure over u: ln B is convex (Hölder), and below its chord between whole orders of 2 and more. So is
-    ln A between A(1) = 1 and A(2). ρ is never more than the Gaussian's without sampling.
-    """
-    below, above = np.floor(np.maximum(ALPHA, 2)), np.ceil(np.maximum(ALPHA, 2))
-    found = {order: _log_excess(int(order), rate, mu) for order in np.unique([below, above])}
-    low, high = (np.array([found[order] for order in orders]) for orders in (below, above))
-    beyond = np.maximum(ALPHA, 2) - below
-    bound = low + (high - low) * beyond + 2.0**-46 * (np.abs(low) + np.abs(high) + 1)
-    log_moments = np.logaddexp(0.0, bound + np.log(np.maximum(ALPHA, 2) * (np.maximum(ALPHA, 2) - 1)))
-    divergences = np.where(ALPHA < 2, log_moments, log_moments / (ALPHA - 1))
-    return tuple((np.minimum(divergences, ALPHA * mu * mu / 2) * (1 + 2.0**-40)).tolist())
-
-
-def _log_excess(order: int, rate: float, mu: float) -> float:
-    """Return ln B(α) for a whole α ≥ 2, rounded up: A − 1 = Σ_{k≥2} C(α, k)·(1−q)^(α−k)·q^k·(e^(μ²k(k−1)/2) − 1)."""
-    k = np.arange(2, order + 1, dtype=np.float64)
-    exponents = mu * mu * k * (k - 1) / 2
-    choices = [gammaln(order + 1), -gammaln(k + 1), -gammaln(order - k + 1)]
-    terms = [*choices, xlog1py(order - k, -rate), k * math.log(rate), exponents, np.log(-np.expm1(-exponents))]
-    off = sum(np.where(np.isfinite(term), np.abs(term), 0.0) for term in terms)
-    return float(logsumexp(sum(terms) + 2.0**-46 * (off + 1))) - math.log(order * (order - 1))

@@ -22,6 +22,7 @@ from secagg.ledger import FILE_NAME, Ledger
 from secagg.ledger.spending import LARGEST_GAP, Cost, Release, Spent, same_data, total_cost, total_epsilon
 from secagg.privacy import GaussianCost
 from secagg.privacy.gaussian import epsilon_of, mu_of
+from secagg.privacy.subsampled import TRAININGS
 from tests.architecture.source import ROOT
 
 DELTA = 1e-5
@@ -48,7 +49,7 @@ def spent(mu: float, factor: float = 2) -> tuple[Spent, Spent]:
 
 def cost_of(ledger: Ledger, data_name: str, unit: str, adjacency: str) -> Cost | None:
     """What everything about a data set costs together."""
-    return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), unit, adjacency)
+    return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), unit, adjacency, DELTA)
 
 
 def allowed(total: float, delta: float = DELTA) -> Budget:
@@ -201,7 +202,7 @@ def test_budget_ends_exactly_at_the_limit(tmp_path: Path) -> None:
     """Of two budgets one float apart, around what three sessions cost together, the larger one holds them."""
     ledger = Ledger(tmp_path)
     releases = [finite(number, mu) for number, mu in ((1, 0.25), (2, 0.1), (3, 0.17))]
-    total = total_epsilon(releases, *PROMISE, DELTA)
+    total = total_epsilon(releases, *PROMISE, DELTA, kept=TRAININGS)
     for release in releases[:2]:
         ledger.record(release, allowed(total))
     less = allowed(math.nextafter(total, 0))
@@ -238,7 +239,7 @@ def test_refusal_has_the_numbers(tmp_path: Path) -> None:
     with pytest.raises(PlanRefused) as refusal:
         ledger.check(finite(2, data_name="mine/v2"), allowed(1.3))
     (sentence,) = refusal.value.violations
-    total = epsilon_of(0.25 * math.sqrt(2), DELTA)
+    total = epsilon_of(0.25 * math.sqrt(2), DELTA * 7 / 8)
     own, together = (math.ceil(value * 1e4) / 1e4 for value in (finite().epsilon, total))
     assert sentence == (
         f"max_epsilon_total: mine has spent epsilon {own} in 1 other session(s), this plan adds {own}, together "
@@ -508,9 +509,9 @@ def test_costs_beyond_all_numbers_are_refused_as_infinite(tmp_path: Path) -> Non
 
 
 def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> None:
-    """As many plans fit as Σμ² ≤ μ_B² says, in whatever sizes they come; a curve's accounting would fit fewer."""
+    """As many plans fit as Σμ² ≤ μ_B² says, μ_B being at δ − Δ₀, in whatever sizes they come."""
     ledger, budget = Ledger(tmp_path), 1.0
-    most, used = mu_of(budget, DELTA) ** 2, 0.0
+    most, used = mu_of(budget, DELTA * 7 / 8) ** 2, 0.0
     for number in range(1, 40):
         part = most * (0.05 + 0.01 * (number % 3))
         if used + part > most * (1 - 1e-9):
@@ -520,7 +521,6 @@ def test_gaussian_rows_are_filtered_at_the_budgets_own_mu(tmp_path: Path) -> Non
     with pytest.raises(PlanRefused):
         ledger.record(finite(99, math.sqrt(most - used + 1e-9 * most)), allowed(budget))
     ledger.record(finite(99, math.sqrt((most - used) * (1 - 1e-6))), allowed(budget))
-    assert GaussianCost(used).curve().epsilon(DELTA) > budget
 
 
 def test_row_that_names_no_data_set_counts_for_all(tmp_path: Path) -> None:
@@ -626,7 +626,7 @@ def start(folder: Path, numbers: Iterable[int], limit: float, fate: str = "ends"
 
 def test_processes_cannot_spend_the_same_budget(tmp_path: Path) -> None:
     """Of two processes that record at once, into a ledger that neither has made yet, as much passes as fits."""
-    limit = total_epsilon([finite(number) for number in range(1, 16)], *PROMISE, DELTA)
+    limit = total_epsilon([finite(number) for number in range(1, 16)], *PROMISE, DELTA, kept=TRAININGS)
     running = [start(tmp_path, numbers, limit) for numbers in (range(1, 21), range(21, 41))]
     for process in running:
         assert process.stdout is not None

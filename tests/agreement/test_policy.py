@@ -283,8 +283,6 @@ def test_budget_is_read_from_the_policy() -> None:
     policy = policy_for(PLAN, max_epsilon_total=3.0, max_delta=1e-7, repeat_sessions=True)
     assert policy.budget == Budget(3.0, 1e-7, may_repeat=True)
     assert not policy_for(PLAN).budget.may_repeat
-    assert policy_for(PLAN, training=True).budget.training
-    assert not policy_for(PLAN).budget.training
 
 
 def test_versions_are_of_one_data_set() -> None:
@@ -298,7 +296,7 @@ def test_file_gives_the_policy_back(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     policies = (
         policy_for(PLAN, data_name='a "b" \\ ü'),
-        policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True, training=True),
+        policy_for(PLAN, max_epsilon=2.5, repeat_sessions=True),
         policy_for(PLAN, max_epsilon_total=4.5, units=("client",), adjacencies=(), refinement_without_noise=True),
     )
     for policy in policies:

@@ -54,7 +54,7 @@ def charge(state: Path, setup: RoundSetup, data_name: str = "mine", *, reaches_d
 
 def spent_on(ledger: Ledger, data_name: str) -> object:
     """What was spent on a data set; None is everything."""
-    return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), *PROMISE)
+    return total_cost(same_data([entry.release for entry in ledger.entries()], data_name), *PROMISE, 1e-5)
 
 
 def settle(state: Path, setup: RoundSetup) -> Entry:

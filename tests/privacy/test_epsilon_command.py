@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import secagg
 from secagg.cli.epsilon import epsilon
 from secagg.errors import BadInput
+from secagg.privacy import SampledSteps, TrainingCost
 from tests.vectors.files import load
 
 VECTORS = load("privacy_accounting")
@@ -164,4 +165,43 @@ def test_delta_that_no_sum_keeps_is_refused_for_shares_alone():
 def test_delta_out_of_range_is_refused(delta):
     """δ lies strictly between 0 and 1."""
     result = CliRunner().invoke(app, ["--noise-multiplier", "1", "--delta", delta])
+    assert isinstance(result.exception, BadInput)
+
+
+TRAINED = ("--sampling", "0.1", "--steps", "10", "--rounds", "10")
+
+
+def test_sampled_steps_have_their_own_composition():
+    """ε of ten rounds of ten steps is that of a plan's claim, and so is the noise that an ε takes; add-remove alone."""
+    steps = SampledSteps(0.1, 4.0, 100)
+    found = ask("--noise-multiplier", "4", *TRAINED)
+    assert found["epsilon"] == TrainingCost(steps).epsilon(1e-5)
+    assert (found["adjacency"], found["sampling"], found["steps"], found["rounds"]) == ("add-remove", 0.1, 10, 10)
+    assert found["epsilon"] == secagg.epsilon(1e-5, noise_multiplier=4.0, sampling=0.1, steps=100)["epsilon"]
+    asked = ask("--target-epsilon", "1", *TRAINED)
+    assert asked["noise_multiplier"] == pytest.approx(3.9417, abs=1e-3)
+    assert 0.999 < asked["epsilon"] <= 1.0
+    result = CliRunner().invoke(app, ["--noise-multiplier", "4", *TRAINED, "--delta", "1e-5"])
+    assert "100 steps, a record in each with probability 0.1" in result.stdout
+
+
+@pytest.mark.parametrize(("sessions", "epsilon"), [("2", 1.4711), ("4", 2.1653), ("8", 3.2073), ("16", 4.7945)])
+def test_several_trainings_cost_what_a_ledger_says(sessions, epsilon):
+    """Trainings of ε = 1 add up by their rows: two cost 1.47, not 2.15."""
+    multiplier = repr(ask("--target-epsilon", "1", *TRAINED)["noise_multiplier"])
+    found = ask("--noise-multiplier", multiplier, *TRAINED, "--sessions", sessions)
+    assert found["epsilon"] == pytest.approx(epsilon, abs=2e-4)
+
+
+@pytest.mark.parametrize("arguments", [
+    [NOISE, "1", "--steps", "2"], [NOISE, "1", "--rounds", "2"], [*TRAINED], [NOISE, "1", TARGET, "1", *TRAINED],
+    [NOISE, "1", *TRAINED, *SHARES], [NOISE, "1", *TRAINED, "--adjacency", "replace-one"],
+    [NOISE, "4", *TRAINED, "--sessions", "17"], [TARGET, "1", *TRAINED, "--sessions", "2"],
+    [NOISE, "4", "--sampling", "nan"], [NOISE, "4", "--sampling", "0"], [NOISE, "4", "--sampling", "1.1"],
+    [NOISE, "nan", *TRAINED], [TARGET, "0", *TRAINED], [TARGET, "inf", *TRAINED],
+    [NOISE, "4", "--sampling", "0.1", "--steps", "100000", "--rounds", "100000"],
+])  # fmt: skip
+def test_sampled_questions_without_an_answer_are_refused(arguments):
+    """One clear line for steps without a rate, other mechanisms and neighbours, and more than a ledger takes."""
+    result = CliRunner().invoke(app, [*arguments, "--delta", "1e-5"])
     assert isinstance(result.exception, BadInput)

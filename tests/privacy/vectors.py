@@ -44,30 +44,14 @@ def gaussian_epsilon(mu: mpf, delta: mpf) -> mpf:
     return root(lambda epsilon: delta - gaussian_delta(mu, epsilon), mpf(0), mpf(2000))
 
 
-def renyi_epsilon(mu: mpf, delta: mpf) -> mpf:
-    """Canonne, Kamath & Steinke 2020, Proposition 12, for ρ(α) = αμ²/2, minimised over all real α > 1."""
-
-    def slope(alpha: mpf) -> mpf:
-        return mu**2 / 2 + (mp.log(delta) + mp.log(alpha)) / (alpha - 1) ** 2
-
-    alpha = root(slope, mpf("1.0001"), mpf(10) ** 9)
-    return alpha * mu**2 / 2 + mp.log((alpha - 1) / alpha) - (mp.log(delta) + mp.log(alpha)) / (alpha - 1)
-
-
-def renyi_mu(epsilon: mpf, delta: mpf) -> mpf:
-    """The largest μ of one Gaussian release, by Rényi accounting."""
-    return root(lambda mu: renyi_epsilon(mu, delta) - epsilon, mpf("1e-6"), mpf(100))
-
-
 def accounting() -> dict[str, Any]:
     """One release, several releases, lost shares, budgets split the wrong way."""
     delta = mpf(DELTA)
     one = gaussian_mu(mpf(1), delta)
     single = []
     for epsilon in ("0.5", "1", "2", "4", "8"):
-        mu, renyi = gaussian_mu(mpf(epsilon), delta), renyi_mu(mpf(epsilon), delta)
+        mu = gaussian_mu(mpf(epsilon), delta)
         single.append({"epsilon": epsilon, "mu": mp.nstr(mu, 25), "noise_multiplier": mp.nstr(1 / mu, 25)})
-        single[-1]["noise_multiplier_by_renyi"] = mp.nstr(1 / renyi, 25)
     grid = [(mu, d) for mu in ("0.001", "0.03", "0.5", "3", "40") for d in ("0.3", "1e-3", "1e-9", "1e-40")]
     wide = [{"mu": mu, "delta": d, "epsilon": mp.nstr(gaussian_epsilon(mpf(mu), mpf(d)), 25)} for mu, d in grid]
     factors = {

@@ -12,10 +12,9 @@ from scipy.special import ndtr
 
 import secagg
 from secagg.agreement.plan import NoiseFrom
-from secagg.errors import BadInput, PlanRefused
+from secagg.errors import BadInput
 from secagg.plan_facts.explanation import explain, noise_in_records
 from secagg.plan_facts.facts import plan_cost
-from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, PrivacyClaim, TrainingCost, Unit
 from secagg.privacy.gaussian import mu_of
 from secagg.session import RoundSetup
@@ -166,16 +165,6 @@ def test_census_of_a_gate_is_charged_too() -> None:
     assert len(releases.parts) == 2
     assert releases.cost().squared_mu == pytest.approx(0.6 * mu_of(2.0, DELTA) ** 2, rel=2e-3)
     assert 1.99 < releases.epsilon(DELTA) <= 2.0
-
-
-def test_policy_must_say_that_it_takes_training() -> None:
-    """Who has not said so before refuses these plans, too."""
-    setup = shared()
-    policy = policy_accepting(setup.plan, "data")
-    setup.facts.check(policy)
-    with pytest.raises(PlanRefused) as refusal:
-        setup.facts.check(replace(policy, training=False))
-    assert [line.split(":")[0] for line in refusal.value.violations] == ["training"]
 
 
 @every_method

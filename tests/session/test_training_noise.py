@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from secagg.agreement.plan import NoiseFrom, PlannedNoise
-from secagg.errors import BadInput, PlanRefused
+from secagg.errors import BadInput
 from secagg.networks import program_named
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import plan_cost
-from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.privacy import Adjacency, TrainingClaim, TrainingCost, Unit
 from secagg.privacy.shares import gap_of
 from secagg.randomness import OperatingSystem
@@ -148,16 +147,6 @@ def test_reference_has_the_same_steps_without_noise() -> None:
     assert exact.training_sigma == 0
     nobody = some_records(setup, 0)
     assert not contribution_of(RoundSetup.of(exact, setup.roster), nobody, OperatingSystem(), 1)[0].any()
-
-
-def test_a_policy_must_say_that_it_takes_training() -> None:
-    """Which test adds up plans is fixed with the policy: one written before refuses, with the line to change."""
-    setup = trained()
-    policy = policy_accepting(setup.plan, "data")
-    setup.facts.check(policy)
-    with pytest.raises(PlanRefused) as refusal:
-        setup.facts.check(replace(policy, training=False))
-    assert [line.split(":")[0] for line in refusal.value.violations] == ["training"]
 
 
 def test_it_is_explained() -> None:

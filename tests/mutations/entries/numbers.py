@@ -74,7 +74,7 @@ ENTRIES = (
         "left of the least spent promise",
         "The ledger says what is left of the promise of which least is spent.",
         "secagg.ledger.spending:account_of",
-        (("key=lambda each: total(together, each)", "key=lambda each: -total(together, each)"),),
+        (("key=lambda each: found.total(together, each)", "key=lambda each: -found.total(together, each)"),),
         (LEFT,),
     ),
     PlantedFault(
@@ -83,7 +83,7 @@ ENTRIES = (
         "secagg.ledger.spending:account_of",
         (
             (
-                "max(noisy or pairs or none, key=lambda each: total(together, each))",
+                "max(noisy or pairs or none, key=lambda each: found.total(together, each))",
                 "(noisy or pairs)[0]",
             ),
         ),
@@ -93,7 +93,7 @@ ENTRIES = (
         "spent of each promise's own plans",
         "The promise of which most is spent is found by the plans before alone.",
         "secagg.ledger.spending:account_of",
-        (("key=lambda each: total(together, each)", "key=lambda each: total(others, each)"),),
+        (("key=lambda each: found.total(together, each)", "key=lambda each: found.total(others, each)"),),
         (LEFT,),
     ),
     PlantedFault(
