@@ -94,8 +94,8 @@ def test_levels_grow_with_the_dimension_and_with_little_noise():
 
 
 def test_sigmas_between_adjacencies():
-    """Replacing takes √2.3805 times the noise of add/remove with FedCGS' default shares, and twice with prototypes."""
-    for settings, factor in (({}, math.sqrt(2.3805)), ({"method": "prototypes"}, 2.0)):
+    """Replacing takes √2.3805 times the noise of add/remove with FedCGS' default shares, and √3.6 with prototypes."""
+    for settings, factor in (({}, math.sqrt(2.3805)), ({"method": "prototypes"}, math.sqrt(3.6))):
         one, other = (planned(**settings, **adjacency).plan.noises for adjacency in (PRIVATE, REPLACE))
         for before, after in list(zip(one, other, strict=True))[1:]:
             assert before.block == after.block
