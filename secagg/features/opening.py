@@ -93,7 +93,7 @@ def planned_name(spec: str) -> str:
 
 
 def remark_on(spec: str) -> str:
-    """Return for which data a backbone is, by its name alone; "" where there is nothing to be said."""
+    """Return for which data a backbone is, by its name alone; empty for any data."""
     return f"scattering is {SUITS}" if any(map(_is_scattering, spec.split("+"))) else ""
 
 
