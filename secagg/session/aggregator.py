@@ -138,7 +138,8 @@ class AggregatorWork:
             if left <= 0:
                 break
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._complete.wait(), min(left, LOOK_SECONDS))
+                async with asyncio.timeout(min(left, LOOK_SECONDS)):
+                    await self._complete.wait()
         async with self._turn:
             closing, self._collecting, self._is_closed = self._collecting, None, True
         self._staging.end_all()

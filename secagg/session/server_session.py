@@ -436,7 +436,8 @@ class ServerSession:
 
     async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
         try:
-            await asyncio.wait_for(changed.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
+                await changed.wait()
         except TimeoutError:
             return False
         return True

@@ -244,7 +244,8 @@ def _parsing(message: Any) -> Callable[[bytes], Any]:
 async def _first(parts: AsyncIterator[T], seconds: float) -> T | None:
     """Return the first message of a call, None if it has none. Raises NotNow if it does not come in time."""
     try:
-        return await asyncio.wait_for(anext(parts, None), seconds)
+        async with asyncio.timeout(seconds):
+            return await anext(parts, None)
     except TimeoutError:
         raise NotNow(f"nothing came for {seconds:.0f} s") from None
 

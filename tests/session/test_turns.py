@@ -183,3 +183,19 @@ async def test_aborted_server_does_not_wait_for_ever(aborted: tuple[SimulatedSes
     _, server = aborted
     async with asyncio.timeout(PATIENCE):
         await server.farewell(0.05)
+
+
+@pytest.mark.parametrize("later", range(5))
+async def test_server_that_is_stopped_as_something_changes_stops(
+    held: tuple[SimulatedSession, Held], later: int
+) -> None:
+    """A cancellation ends the session's work, however shortly after the change that it waits for (in loop steps)."""
+    _, server = held
+    deciding = asyncio.ensure_future(server.session.decide())
+    await asyncio.sleep(0.02)
+    server.session._wake()
+    for _ in range(later):
+        await asyncio.sleep(0)
+    deciding.cancel()
+    await asyncio.wait([deciding], timeout=0.5)
+    assert deciding.cancelled()
