@@ -24,6 +24,8 @@ _AGAIN = "write it again with plan new"
 TRAINING = "training"
 """Name of the noise of members' own training among a plan's noises, of which it is the first."""
 SMALLEST_EPSILON = 1e-6
+MOST_NOISE_LEVELS = 2
+"""The most levels at which part of the clients' noise is removed from a sum."""
 MOST_STATED = 1 << 40
 """The most records of all members together that a plan may state."""
 
@@ -113,6 +115,7 @@ class Plan:
     at_least: Annotated[int, Range(0, MOST_STATED)]
     round_seconds: Annotated[int, Range(1, 2_592_000)]
     cohort: Annotated[int, Range(0, MAX_CLIENTS)] = 0
+    noise_levels: Annotated[tuple[int, ...], Items(0, MOST_NOISE_LEVELS, each=Range(0, MAX_CLIENTS - 1))] = ()
 
     def __post_init__(self) -> None:
         read_choices(self)
@@ -134,6 +137,10 @@ class Plan:
                 f"{len(self.noises)} noises",
                 remedy="a finite epsilon needs delta, adjacency and noise for every block; without noise none of them",
             )
+        levels = self.noise_levels
+        if levels and (self.noise is not NoiseFrom.CLIENT or sorted(set(levels)) != list(levels)):
+            problem = f"the plan has noise levels {list(levels)} and noise from {self.noise or 'nobody'}"
+            raise BadInput(problem, remedy="noise levels ascend, and are of noise that clients add")
         if self.has_noise and not self.grid.is_normalised:
             raise BadInput("a plan with noise needs normalised records", remedy="choose centred-unit or unit")
 

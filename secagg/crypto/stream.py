@@ -25,6 +25,17 @@ def keystream(key: bytes, size: int, first: int) -> bytes:
     return Cipher(AES256(key), CTR(first.to_bytes(_BLOCK_BYTES, "big"))).encryptor().update(bytes(size))
 
 
+class KeystreamBytes:
+    """A key's keystream, read from its beginning: a `RandomSource` whose bytes follow from the key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(AES256(key), CTR(bytes(_BLOCK_BYTES))).encryptor()
+
+    def bytes(self, count: int) -> bytes:
+        """Return the next `count` bytes of the keystream."""
+        return self._encryptor.update(bytes(count))
+
+
 class MaskStream:
     """Adds mask keystreams to vectors or subtracts them; use one object per vector, since it holds one buffer."""
 

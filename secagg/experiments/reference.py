@@ -94,6 +94,7 @@ def _without_noise(setup: RoundSetup) -> Plan:
         adjacency="",
         noise="",
         noises=(),
+        noise_levels=(),
     )
 
 

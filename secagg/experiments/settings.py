@@ -71,6 +71,9 @@ class SimulationSettings(Choices):
         metavar="HOW",
     )
     dropouts: int = option(0, "Clients that drop out, at different steps of the protocol.", minimum=0)
+    tolerate: int | None = option(
+        None, "Dropouts that thresholds and noise allow for, whether they happen or not; default: those that do."
+    )
     seed: int = option(
         0,
         "Fixes the partition, the dropouts and the draw of cohorts. Not fixed: noise, keys, and what members draw to "
@@ -116,6 +119,9 @@ class SimulationSettings(Choices):
         most_dropouts = protection_named(self.protection).most_dropouts
         if self.cohort < 0:
             raise BadInput(f"cohort cannot be {self.cohort}", remedy="give how many clients are drawn; 0: all")
+        if self.tolerate is not None and self.tolerate < self.dropouts:
+            problem = f"{self.dropouts} clients drop out and {self.tolerate} are tolerated"
+            raise BadInput(problem, remedy="tolerate as many or more")
         if (clients := self.cohort or self.clients) is not None:
             self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 
@@ -125,11 +131,16 @@ class SimulationSettings(Choices):
 
     def refuse_dropouts(self, clients: int, most: int) -> None:
         """Raise BadInput if more clients are to drop out than `most`, the number that a sum of `clients` tolerates."""
-        if self.dropouts > most:
+        if self.tolerated > most:
             colluders = self.colluders_of(clients)
             problem = f"{clients} clients tolerate at most {most} dropouts where {colluders} may collude"
             remedy = "give fewer, or more clients" + (", or fewer colluders" if colluders else "")
             raise BadInput(problem, remedy=remedy)
+
+    @property
+    def tolerated(self) -> int:
+        """The number of dropouts that the plan allows for."""
+        return self.dropouts if self.tolerate is None else self.tolerate
 
     @property
     def remarks(self) -> tuple[str, ...]:

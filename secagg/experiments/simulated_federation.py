@@ -118,7 +118,7 @@ def _set_up(
     if settings.max_records is None and settings.unit == Unit.CLIENT:
         notes.append(f"one client is bounded by {records} records, read off the data; a real plan fixes max_records")
     clients = settings.cohort or len(sizes)
-    dropouts = min(settings.dropouts, protection.most_dropouts(clients, settings.colluders_of(clients)))
+    dropouts = min(settings.tolerated, protection.most_dropouts(clients, settings.colluders_of(clients)))
     choices = settings.plan_choices(radius, records, dropouts)
     given = choices.method_parameters
     if DOMAINS in method_named(choices.method).parameters and not given.get(DOMAINS):  # those of the training records

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 from scipy.special import ndtr
 
@@ -19,7 +21,7 @@ from secagg.plan_facts.facts import (
     witnesses_of,
 )
 from secagg.plan_facts.noise_plan import training_of
-from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
+from secagg.privacy import Adjacency, Claim, NoiseCalibration, TrainingClaim, Unit
 from secagg.privacy.claim import OUTRIGHT, format_epsilon, weak_delta
 
 _COUNTED = {Kind.COUNTS: "records", Kind.CENSUS: "clients"}
@@ -340,11 +342,49 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
         ("delta", _delta(facts)),
         ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
+        ("surplus noise", surplus_noise(facts)),
         ("noise of a round", _round_noise(facts)),
         ("what breaks it", _breaks(facts)),
         ("a bad record", "counts as zero, by a rule that looks at it alone; each member sees how many it has"),
         ("grid", f"{plan.levels} steps in a record's length{saved}"),
     ]
+
+
+def surplus_noise(facts: PlanFacts) -> str:
+    """Return a text on noise that is removed when few clients are missing, with σ of each level; "" if nobody adds any.
+
+    The σ are those of the noise that is left in a sum which that many clients are not in.
+    """
+    claim, plan = facts.sum_claim, facts.plan
+    if claim is None or plan.noise is not NoiseFrom.CLIENT or claim.each_alone:
+        return ""
+    most = facts.cohort_size - facts.fewest
+    if not most:
+        return "there is none to remove: no client may be missing from a sum"
+    if not plan.noise_levels:
+        return f"it is kept: if fewer than {most} are missing there is more noise than the promise needs"
+    levels = (*plan.noise_levels, most)
+    least = {missing: before + 1 for before, missing in pairwise((-1, *levels))}
+    said = []
+    for missing in levels:
+        noise = "; ".join(
+            f"{each.block}: {_deviation(_left(each, calibration, facts.cohort_size, missing), facts)}"
+            for calibration, _ in claim.releases.parts
+            for each in plan.sum_noises
+            if each.block in {block.block.name for block in calibration.blocks}
+        )
+        some = f"{least[missing]} to {missing}" if least[missing] < missing else str(missing)
+        said.append(f"with {some} missing {noise}")
+    return f"removed by opened seeds; left in a sum {', and '.join(said)}. The promise holds with each number missing"
+
+
+def _left(noise: PlannedNoise, calibration: NoiseCalibration, clients: int, missing: int) -> PlannedNoise:
+    """Return what is left of all clients' noise on a block of a sum, as a `PlannedNoise`."""
+    on, off = (
+        calibration.left_of(sigma, missing) * math.sqrt(clients - missing) if sigma else 0.0
+        for sigma in (noise.sigma, noise.off_diagonal)
+    )
+    return replace(noise, sigma=on, off_diagonal=off)
 
 
 def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:

@@ -21,6 +21,7 @@ from secagg.plan_facts.noise_plan import NoiseParties, charged, claim_of, layout
 from secagg.privacy import Adjacency, Claim, Mechanism, NoiseCalibration, PrivacyClaim, Releases, TrainingClaim, Unit
 from secagg.protection import Protection, SessionContext, protection_named
 from secagg.protection.draw import most_rounds
+from secagg.protection.interface import RemovableNoise
 from secagg.protection.messages import MAX_ATTACHED
 
 FINE_LEVELS = 1 << 16
@@ -60,6 +61,7 @@ class SumFacts:
             length=layout.length,
             largest=capacity.largest,
             proves_bits=is_exact_census and protection_named(plan.protection).hides_vectors,
+            removable=_removable(calibration),
         )
         return cls(spec, calibration, layout, capacity, placed, placed.upload_bytes)
 
@@ -69,6 +71,14 @@ class SumFacts:
             return None
         by_clients = self.calibration.mechanism is Mechanism.DISCRETE_SHARES
         return self.calibration.opened_noise(survivors if by_clients else self.calibration.parties)
+
+
+def _removable(calibration: NoiseCalibration | None) -> tuple[RemovableNoise, ...]:
+    """Return the parts of each client's noise beyond the first, with the level at which each is removed."""
+    if calibration is None:
+        return ()
+    pairs = zip(calibration.lower, calibration.parts[1:], strict=True)
+    return tuple(RemovableNoise(level.missing, segments) for level, segments in pairs)
 
 
 @dataclass(frozen=True)
@@ -299,7 +309,7 @@ def plan_cost_until(facts: PlanFacts, sums: int) -> tuple[float, tuple[Spent, ..
 def _gaussian_costs(facts: PlanFacts, claim: PrivacyClaim, until: Callable[[Releases], Releases]) -> tuple[Spent, ...]:
     """Return the cost, for each unit and adjacency, of the part of the plan's releases that `until` selects."""
     first = claim.releases.first
-    noisers = NoiseParties(first.mechanism, first.parties, first.fewest)
+    noisers = NoiseParties(first.mechanism, first.parties, first.fewest, first.lower)
     own = charged(facts.plan, facts.sums, len(facts.roster.clients))
     return tuple(
         Spent(unit, adjacency, until(releases_of(facts.plan, own, noisers, unit, adjacency)).cost())

@@ -26,6 +26,7 @@ from secagg.privacy import (
     Claim,
     Mechanism,
     NoiseCalibration,
+    NoiseLevel,
     PrivacyClaim,
     Releases,
     SampledSteps,
@@ -41,6 +42,8 @@ from secagg.privacy.shares import gap_of, sigma_for, variance_of
 from secagg.protection import protection_named
 from secagg.protection.draw import most_rounds
 
+MOST_REMOVED = 5_000_000
+"""The largest product of clients, dropouts and entries of a sum from which surplus noise is removed."""
 MECHANISMS = {NoiseFrom.CLIENT: Mechanism.DISCRETE_SHARES, NoiseFrom.AGGREGATOR: Mechanism.GAUSSIAN}
 
 
@@ -56,15 +59,19 @@ class NoiseParties:
     mechanism: Mechanism
     parties: int
     fewest: int
+    lower: tuple[NoiseLevel, ...] = ()
+    """The plan's noise levels, at which part of each share is removed again."""
 
     @classmethod
-    def of(cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int) -> NoiseParties:
+    def of(
+        cls, plan: Plan, noise: NoiseFrom, roster: Roster, survivors: int, noise_levels: Sequence[int] = ()
+    ) -> NoiseParties:
         """Count the parties that add noise; sums have `survivors` clients or more, `plan.colluders` of them dishonest.
 
         A member that sees what is opened knows its own share, so there the shares of one fewer count, colluders or not;
         who is alone in a sum has its own. Where the protection hides no single vector, each client's share must protect
         it alone. Whoever opens the sum adds all of an aggregator's noise: of several aggregators, one honest one is
-        enough. Raises BadInput when no honest share need be left.
+        enough. Raises BadInput when no honest share need be left, or for noise levels that such a plan cannot have.
         """
         mechanism, protection = MECHANISMS[noise], protection_named(plan.protection)
         if mechanism is Mechanism.GAUSSIAN and protection.encrypts:
@@ -77,9 +84,20 @@ class NoiseParties:
                 f"with {survivors} survivors and {plan.colluders} colluders no honest share of the noise need be left",
                 remedy="allow fewer colluders or dropouts",
             )
-        known = max(plan.colluders, int(members_see(plan)))
-        honest = max(1, survivors - known) if protection.hides_vectors else 1
-        return cls(mechanism, plan.cohort or len(roster.clients), honest)
+        known, parties = max(plan.colluders, int(members_see(plan))), plan.cohort or len(roster.clients)
+
+        def honest(present: int) -> int:
+            return max(1, present - known) if protection.hides_vectors else 1
+
+        if noise_levels and protection.keeps_noise:
+            problem = f"surplus noise is not removed under protection {plan.protection}: {protection.keeps_noise}"
+            raise BadInput(problem, remedy="keep it, or choose another protection")
+        if noise_levels and noise_levels[-1] >= parties - survivors:
+            most = parties - survivors
+            problem = f"{noise_levels[-1]} missing clients are no noise level where {most} may be missing"
+            raise BadInput(problem, remedy="have the plan written by plan new")
+        lower = tuple(NoiseLevel(missing, honest(parties - missing)) for missing in noise_levels)
+        return cls(mechanism, parties, honest(survivors), lower)
 
 
 def charged(plan: Plan, sums: Sequence[SumSpec], clients: int) -> tuple[SumSpec, ...]:
@@ -121,6 +139,7 @@ def noises_for(
         mechanism=noisers.mechanism,
         parties=noisers.parties,
         fewest=noisers.fewest,
+        lower=noisers.lower,
         share=training.sums if training is not None else 1.0,
     )
     steps: tuple[PlannedNoise, ...] = ()
@@ -151,7 +170,8 @@ def releases_of(
             for block, noise in zip(each.blocks, planned, strict=False)
         )
         planned = planned[len(blocks) :]
-        parts.append((NoiseCalibration(each, noisers.mechanism, blocks, noisers.fewest, noisers.parties), kind.times))
+        of_parties = noisers.fewest, noisers.parties, noisers.lower
+        parts.append((NoiseCalibration(each, noisers.mechanism, blocks, *of_parties), kind.times))
     return Releases(tuple(parts), training_beside(plan, sums))
 
 
@@ -160,7 +180,9 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
     if plan.noise is NoiseFrom.MEMBER:
         return training_claim(plan, sums)
     refuse_training_alone(sums)
-    noisers = NoiseParties.of(plan, NoiseFrom(plan.noise), roster, fewest)
+    noisers = NoiseParties.of(plan, NoiseFrom(plan.noise), roster, fewest, plan.noise_levels)
+    if plan.noise_levels:
+        refuse_much_removal(sums, noisers.parties, fewest)
     releases = releases_of(plan, sums, noisers, plan.unit, Adjacency(plan.adjacency))
     by_clients, hidden = noisers.mechanism is Mechanism.DISCRETE_SHARES, protection_named(plan.protection).hides_vectors
     rounds = sum(kind.times for kind in sums_of(plan))
@@ -172,6 +194,23 @@ def claim_of(plan: Plan, sums: Sequence[SumSpec], roster: Roster, fewest: int) -
         holds_against_members=not by_clients or not hidden or members_see(plan) or plan.colluders > 0,
         each_alone=by_clients and not hidden,
     )
+
+
+def refuse_much_removal(sums: Sequence[SumSpec], clients: int, fewest: int) -> None:
+    """Raise BadInput if removing surplus noise takes every client too long: clients · dropouts · entries > 5·10⁶.
+
+    Each client draws the noise of all others again, about 6·10⁶ entries a second.
+    """
+    missing, entries = clients - fewest, max(sum(block.size for block in kind.blocks) for kind in sums)
+    if (draws := clients * missing * entries) > MOST_REMOVED:
+        problem = f"{clients} clients, {missing} of which may be missing, and {entries} entries ({draws:.3g} draws)"
+        remedy = f"{MOST_REMOVED:.0e} is the most: keep it, or allow fewer dropouts"
+        raise BadInput(f"surplus noise is too much to remove for {problem}", remedy=remedy)
+
+
+def levels_for(missing: int) -> tuple[tuple[int, ...], ...]:
+    """Return the noise levels to try, best first, where up to `missing` clients of a sum may be missing."""
+    return (((0, missing // 2),) if missing > 1 else ()) + (((0,),) if missing else ())
 
 
 def layout_of(kind: SumSpec, calibration: NoiseCalibration | None) -> Layout:

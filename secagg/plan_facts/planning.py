@@ -19,9 +19,17 @@ from secagg.encoding import Kind, Normalisation
 from secagg.encoding.grid import round_up
 from secagg.errors import BadInput, MalformedMessage
 from secagg.plan_facts.facts import FINE_LEVELS, PlanFacts
-from secagg.plan_facts.noise_plan import NoiseParties, charged, noises_for, refuse_training_alone, training_noise
+from secagg.plan_facts.noise_plan import (
+    NoiseParties,
+    charged,
+    levels_for,
+    noises_for,
+    refuse_much_removal,
+    refuse_training_alone,
+    training_noise,
+)
 from secagg.plan_facts.records import PlannedFeatures, plan_features
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, Mechanism, Unit
 from secagg.privacy.calibration import read_shares
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import PROTECTIONS, USUAL, protection_named
@@ -70,6 +78,16 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
     return next(kind for kind in kinds if kind is not NoneType), NoneType in kinds
 
 
+class SurplusNoise(Choice):
+    """What becomes of noise that only missing clients would make necessary, when they are there."""
+
+    AUTO = "auto"
+    """It is removed where that is worth its cost: from sums of up to 20 clients, under protection masked."""
+    REMOVE = "remove"
+    """It is removed, or the plan refused."""
+    KEEP = "keep"
+
+
 class Rules(Choice):
     """The rule for a run's default normalisation and refinement: by its own ε, or always as for a finite ε."""
 
@@ -105,6 +123,11 @@ class Choices:
         "client: everyone adds a share. aggregator: whoever opens the sum adds all of it; each of several does "
         f"({', '.join(name for name, each in PROTECTIONS.items() if each.fewest_helpers > 1)}). "
         "member: every step of a client's own training.",
+    )
+    surplus_noise: SurplusNoise = option(
+        SurplusNoise.AUTO,
+        "Noise beyond the promise's when fewer clients are missing than may be: remove, keep, or auto (remove it from "
+        "sums of up to 20 clients, where that can be done).",
     )
     shares: str | None = option(
         None, "Shares of the privacy budget (μ²) that the first sum's blocks take: moments, equal, or BLOCK=SHARE,…."
@@ -185,6 +208,8 @@ class PlanChoices(Choices):
     result: ResultAccess = option(ResultAccess.MEMBERS, "Parties that receive the head.")
 
 
+MOST_BY_DEFAULT = 20
+"""The most clients in a sum from which surplus noise is removed unless a plan asks for it: with more there is less."""
 LIKE_NOISE = 1.0
 """A stand-in for any finite ε: the rules depend on whether there is noise, not on how much."""
 
@@ -270,7 +295,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     )
 
 
-def _pace(choices: PlanChoices) -> dict[str, int]:
+def _pace(choices: PlanChoices) -> dict[str, Any]:
     """Return the plan's fields for the cohort's size and the waiting times: to join, at a step, and in later rounds."""
     step = choices.step_seconds
     return {
@@ -290,12 +315,14 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
     if choices.delta is None or choices.adjacency is None:
         raise BadInput("a finite epsilon means nothing without its delta and adjacency", remedy="give both")
     survivors = max(plan.min_clients_in_sum, (plan.cohort or len(roster.clients)) - plan.dropouts)
+    noise_levels: tuple[int, ...] = ()
     if choices.noise is NoiseFrom.MEMBER:
         sums, levels = _sums(plan, roster, plan.levels, choices), plan.levels
         noises = training_noise(sums, choices.unit, choices.adjacency, choices.epsilon, choices.delta)
     else:
-        noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
-        levels, noises = _least_noise(plan, roster, noisers, choices, choices.adjacency, choices.delta)
+        levels, noises, noise_levels = _noise_of_parties(
+            plan, roster, survivors, choices, choices.adjacency, choices.delta
+        )
     return replace(
         plan,
         levels=levels,
@@ -305,7 +332,31 @@ def with_noise(plan: Plan, roster: Roster, choices: PlanChoices) -> Plan:
         adjacency=choices.adjacency,
         noise=choices.noise,
         noises=noises,
+        noise_levels=noise_levels,
     )
+
+
+def _noise_of_parties(
+    plan: Plan, roster: Roster, survivors: int, choices: PlanChoices, adjacency: Adjacency, delta: float
+) -> tuple[int, tuple[PlannedNoise, ...], tuple[int, ...]]:
+    """Return the grid's levels, the least noise, and the noise levels at which part of it is removed, if any."""
+    noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
+    levels, noises = _least_noise(plan, roster, noisers, choices, adjacency, delta)
+    is_asked, found = choices.surplus_noise is SurplusNoise.REMOVE, (levels, noises, ())
+    is_worth_it = noisers.mechanism is Mechanism.DISCRETE_SHARES and noisers.parties <= MOST_BY_DEFAULT
+    if choices.surplus_noise is SurplusNoise.KEEP or not (is_worth_it or is_asked):
+        return found
+    fixed, refusal = choices if is_asked else replace(choices, levels=levels), None
+    for noise_levels in levels_for(noisers.parties - survivors):
+        try:
+            noisers = NoiseParties.of(plan, choices.noise, roster, survivors, noise_levels)
+            refuse_much_removal(_sums(plan, roster, levels, choices), noisers.parties, survivors)
+            return *_least_noise(plan, roster, noisers, fixed, adjacency, delta), noise_levels
+        except BadInput as error:
+            refusal = error
+    if is_asked and refusal is not None:
+        raise refusal
+    return found
 
 
 def _least_noise(

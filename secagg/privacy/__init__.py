@@ -2,6 +2,7 @@
 
 from secagg.privacy.calibration import BlockNoise, Mechanism, NoiseCalibration, OpenedNoise, Releases
 from secagg.privacy.claim import Claim, PrivacyClaim, TrainingClaim
+from secagg.privacy.noise_levels import NoiseLevel
 from secagg.privacy.sampler import discrete_gaussian, rounded_gaussian
 from secagg.privacy.sensitivity import (
     Adjacency,
@@ -28,6 +29,7 @@ __all__ = [
     "Mechanism",
     "MomentSensitivity",
     "NoiseCalibration",
+    "NoiseLevel",
     "OpenedNoise",
     "PrivacyClaim",
     "Releases",

@@ -13,23 +13,29 @@ triangle's is min(v_diagonal, 2·v_off).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import OUTWARD, mu_of
+from secagg.privacy.noise_levels import (
+    LEAST_PART,
+    NoiseLevel,
+    parts_of,
+    refuse_levels,
+    refuse_small_parts,
+    round_up_sigma,
+)
 from secagg.privacy.sampler import LARGEST_SIGMA
 from secagg.privacy.sensitivity import Adjacency, BlockSensitivity, BlockwiseSensitivity, Sensitivity, Unit
-from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of, sigma_for, variance_of
+from secagg.privacy.shares import ROUNDING, GaussianCost, gap_of_parts, sigma_for, variance_of
 from secagg.privacy.subsampled import TrainingCost
 
 SMALLEST_SHARE = 3.0
 """Least σ of one share of the noise in grid units: 6 of its variance of 9 count if it is alone, all among many."""
 LEAST_COUNTED = 99 * ROUNDING
 """Least variance that a scalable block's multiplier leaves for the fewest shares: r² is then 1 % of what they add."""
-FRACTIONS = 1024
-"""Every σ is a multiple of 1/1024 grid unit: an exact rational, the same float64 on every machine."""
 SHARE_RULES: Mapping[str, Mapping[str, float]] = {
     "moments": {"counts": 0.02, "class_sums": 0.58, "second_moment": 0.40}
 }
@@ -81,11 +87,17 @@ class BlockNoise:
     @property
     def segments(self) -> tuple[tuple[float, int], ...]:
         """Pairs (σ, number of consecutive entries that have it), in the order of the flattened block."""
+        return self.segments_of(lambda sigma: sigma)
+
+    def segments_of(self, of: Callable[[float], float]) -> tuple[tuple[float, int], ...]:
+        """Return `segments` with `of`(σ) in the place of each σ."""
+        on = of(self.sigma)
         if self.off_diagonal is None:
-            return ((self.sigma, self.block.size),)
+            return ((on, self.block.size),)
+        off = of(self.off_diagonal)
         rows = range(self.block.dimension - 1, 0, -1)
-        pairs = [pair for others in rows for pair in ((self.sigma, 1), (self.off_diagonal, others))]
-        return (*pairs, (self.sigma, 1))
+        pairs = [pair for others in rows for pair in ((on, 1), (off, others))]
+        return (*pairs, (on, 1))
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,7 @@ class NoiseCalibration:
 
     Discrete shares: `parties` clients add one share each and at least `fewest` shares are honest and arrive.
     Gaussian: each of `parties` noisers adds all of it and at least one (`fewest` = 1) is honest.
+    `lower` are the levels, in order, at which part of each share is removed; below them all, the whole share stays.
     """
 
     sensitivity: Sensitivity
@@ -118,11 +131,15 @@ class NoiseCalibration:
     blocks: tuple[BlockNoise, ...]
     fewest: int
     parties: int
+    lower: tuple[NoiseLevel, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.fewest <= self.parties:
             raise BadInput(f"{self.fewest} honest noise shares of {self.parties}", remedy="give 1 up to all of them")
-        if self.mechanism is Mechanism.GAUSSIAN and self.fewest != 1:
+        refuse_levels(self.lower, self.fewest, self.parties)
+        for noise in self.blocks if self.lower else ():
+            refuse_small_parts(noise.block.name, noise.least, self.lower, self.fewest)
+        if self.mechanism is Mechanism.GAUSSIAN and (self.fewest != 1 or self.lower):
             raise BadInput("with the gaussian mechanism one honest party is enough", remedy="set the fewest to 1")
         if tuple(noise.block for noise in self.blocks) != self.sensitivity.blocks:
             raise BadInput("the noise is not for the blocks of the sensitivity")
@@ -138,47 +155,93 @@ class NoiseCalibration:
         return self.sensitivity.adjacency
 
     @property
+    def parts(self) -> tuple[tuple[tuple[float, int], ...], ...]:
+        """For each part of a party's noise, pairs (σ, number of consecutive entries) in the flat vector's order.
+
+        The first part always stays in the sum, and is all there is without `lower` levels.
+        """
+
+        def segments(place: int) -> tuple[tuple[float, int], ...]:
+            return tuple(
+                segment
+                for noise in self.blocks
+                for segment in noise.segments_of(lambda sigma: parts_of(sigma, self.lower, self.fewest)[place])
+            )
+
+        return tuple(segments(place) for place in range(1 + len(self.lower)))
+
+    @property
     def segments(self) -> tuple[tuple[float, int], ...]:
-        """Pairs (σ of one party's noise, number of consecutive entries) in the flat vector's order, for the sampler."""
-        return tuple(segment for noise in self.blocks for segment in noise.segments)
+        """The first of `parts`: the noise that a party draws for itself."""
+        return self.parts[0]
+
+    def left_of(self, sigma: float, missing: int) -> float:
+        """Return what is left of a party's noise with this σ in a sum that `missing` clients are not in, as a σ."""
+        return math.hypot(*parts_of(sigma, self.lower, self.fewest)[: 1 + self._level(missing)])
 
     def opened_noise(self, noisers: int) -> dict[str, OpenedNoise]:
-        """Return each block's total noise, by name, after `noisers` parties, honest or not, have added theirs."""
+        """Return each block's total noise, by name, in a sum of `noisers` parties, honest or not, that added theirs.
+
+        What is removed because no more parties are missing does not count.
+        """
+        missing, times = self.parties - noisers, math.sqrt(noisers)
         return {
-            noise.block.name: OpenedNoise(noise.sigma * math.sqrt(noisers), noise.multiplier, noise.block.triangle)
+            noise.block.name: OpenedNoise(
+                self.left_of(noise.sigma, missing) * times, noise.multiplier, noise.block.triangle
+            )
             for noise in self.blocks
         }
 
     @property
     def largest(self) -> int:
         """Ten times the largest σ in the opened sum: noise on an entry exceeds it with probability below 2⁻⁷⁰."""
-        return math.ceil(10 * max(noise.sigma for noise in self.blocks) * math.sqrt(self.parties))
+        sigmas = (self.left_of(noise.sigma, self.parties) for noise in self.blocks)
+        return math.ceil(10 * max(sigmas) * math.sqrt(self.parties))
 
-    def cost(self, honest: int | None = None) -> GaussianCost:
+    def cost(self, honest: int | None = None, missing: int | None = None) -> GaussianCost:
         """Return the privacy cost against an adversary that knows all noise but that of `honest` ≥ 1 parties.
 
         None: of the fewest, the worst of every allowed honest set. Rounded up. Raises BadInput.
+        `honest` counts the shares in a sum that `missing` clients are not in; None: in the smallest sum, and the cost
+        is the worst of all levels of noise, with the shares of those who are missing there and not here.
         """
         honest = self.fewest if honest is None else honest
         if not 1 <= honest <= self.parties:
             raise BadInput(f"{honest} honest noise shares of {self.parties}", remedy="give 1 up to all of them")
-        weights = {noise.block.name: noise.multiplier**2 / self._counted(noise, honest) for noise in self.blocks}
-        gap = 0.0
-        if self.mechanism is not Mechanism.GAUSSIAN:  # T for the largest number of shares, with which it grows
-            gap = gap_of([(noise.least, noise.block.size) for noise in self.blocks], self.parties)
-        return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), gap)
+        if missing is not None:
+            return self._cost_at(self._level(missing), honest)
+        arrived = (*(level.fewest - self.fewest for level in self.lower), 0)
+        costs = [self._cost_at(place, honest + more) for place, more in enumerate(arrived)]
+        return GaussianCost(max(each.squared_mu for each in costs), max(each.gap for each in costs))
 
     def mu(self, honest: int) -> float:
         """Return the Gaussian-DP parameter μ of `cost(honest)`."""
         return self.cost(honest).mu
 
-    def _counted(self, noise: BlockNoise, honest: int) -> float:
-        """Return the variance that the block's noise counts as; of a triangle at most twice that off the diagonal."""
-        if self.mechanism is Mechanism.GAUSSIAN:
-            on, off = noise.sigma**2, noise.least**2
-        else:
-            on, off = variance_of(noise.sigma, honest), variance_of(noise.least, honest)
-        return (min(on, 2 * off) if noise.block.triangle else on) * (1 - 2.0**-50)
+    def _level(self, missing: int) -> int:
+        """Return the place of the least level at which so many may be missing; the last one keeps all noise."""
+        return next((place for place, level in enumerate(self.lower) if missing <= level.missing), len(self.lower))
+
+    def _cost_at(self, level: int, honest: int) -> GaussianCost:
+        """Return the privacy cost of a sum with the noise of a level, of `honest` shares of which nobody knows any."""
+        weights, segments = {}, []
+        for noise in self.blocks:
+            on, off = (parts_of(each, self.lower, self.fewest)[: level + 1] for each in (noise.sigma, noise.least))
+            if self.mechanism is Mechanism.GAUSSIAN:
+                counted, less = on[0] ** 2, off[0] ** 2
+            else:
+                counted, less = (variance_of(_joined(each), honest) for each in (on, off))
+                segments.append((off, noise.block.size))
+            if noise.block.triangle:  # counts as at most twice what is off the diagonal
+                counted = min(counted, 2 * less)
+            weights[noise.block.name] = noise.multiplier**2 / (counted * (1 - 2.0**-50))
+        gap = gap_of_parts(segments, self.parties)  # T for the most shares: it grows
+        return GaussianCost(self.sensitivity.squared(weights) * (1 + 2.0**-48), gap)
+
+
+def _joined(sigmas: Sequence[float]) -> float:
+    """Return the σ of a sum of independent parts, rounded down."""
+    return sigmas[0] if len(sigmas) == 1 else math.hypot(*sigmas) * (1 - 2.0**-50)
 
 
 def calibrate_mu(
@@ -189,12 +252,14 @@ def calibrate_mu(
     parties: int,
     fewest: int,
     shares: str | Mapping[str, float] = "moments",
+    lower: tuple[NoiseLevel, ...] = (),
 ) -> NoiseCalibration:
     """Return the noise, σ rounded up, with which one release is μ-Gaussian DP.
 
     With discrete noise shares it is so up to a gap, bounded by `gap_of`.
     `shares` names a rule of `SHARE_RULES`, is "equal", or gives each block's share of μ². Raises BadInput, with
-    figures, when the σ that one party adds is below 3 grid units or beyond the sampler.
+    figures, when the σ that one party adds is below 3 grid units or beyond the sampler, or a part of it that is
+    removed at one of the `lower` levels is too small.
     """
     split = shares_of(sensitivity, shares)
     lengths = {block.name: block.l2 for block in sensitivity.blocks}
@@ -203,11 +268,12 @@ def calibrate_mu(
         raise BadInput(f"no noise for mu {mu} and {fewest} honest shares", remedy="both are above 0")
     unit = math.sqrt(kappa) / mu * OUTWARD
     sums = mechanism is Mechanism.DISCRETE_SHARES
+    refuse_levels(lower, fewest, parties)
     blocks = tuple(
-        _noise(block, block.l2 * unit / math.sqrt(split[block.name]), fewest if sums else 0)
+        _noise(block, block.l2 * unit / math.sqrt(split[block.name]), fewest if sums else 0, lower)
         for block in sensitivity.blocks
     )
-    return NoiseCalibration(sensitivity, mechanism, blocks, fewest, parties)
+    return NoiseCalibration(sensitivity, mechanism, blocks, fewest, parties, lower)
 
 
 def shares_of(sensitivity: Sensitivity, shares: str | Mapping[str, float]) -> dict[str, float]:
@@ -239,13 +305,16 @@ def read_shares(text: str) -> str | dict[str, float]:
         ) from None
 
 
-def _noise(block: BlockSensitivity, wanted: float, shares: int) -> BlockNoise:
+def _noise(block: BlockSensitivity, wanted: float, shares: int, lower: tuple[NoiseLevel, ...]) -> BlockNoise:
     """Return noise of which `shares` parts together count as Gaussian noise of σ = `wanted`; 0: one party adds it all.
 
-    A scalable block gets the least multiplier with which that is enough for the rounding and each share large enough.
+    A scalable block gets the least multiplier with which that is enough for the rounding and each share, or part of a
+    share, large enough.
     """
     if block.scalable:
-        least = max(LEAST_COUNTED, shares * SMALLEST_SHARE**2 - ROUNDING) if shares else SMALLEST_SHARE**2
+        # σ of a share, such that each of its parts is large enough
+        share = max(SMALLEST_SHARE, LEAST_PART / min(parts_of(1e6, lower, shares)) * 1e6 if lower else 0.0)
+        least = max(LEAST_COUNTED, shares * share**2 - ROUNDING) if shares else SMALLEST_SHARE**2
         multiplier = max(1, math.ceil(math.sqrt(least) / wanted))
     else:
         multiplier = 1
@@ -257,11 +326,9 @@ def _noise(block: BlockSensitivity, wanted: float, shares: int) -> BlockNoise:
             f"block {block.name}: a noise share would have sigma {smallest:.4g} grid units (sensitivity {block.l2:g})",
             remedy=f"it must be at least {SMALLEST_SHARE:g}: give the grid more levels, or allow fewer clients",
         )
-    return BlockNoise(block, multiplier, _up(sigma), _up(off_diagonal) if block.triangle else None)
-
-
-def _up(sigma: float) -> float:
-    return math.ceil(sigma * FRACTIONS) / FRACTIONS
+    return BlockNoise(
+        block, multiplier, round_up_sigma(sigma), round_up_sigma(off_diagonal) if block.triangle else None
+    )
 
 
 @dataclass(frozen=True)
@@ -281,6 +348,10 @@ class Part:
             raise BadInput(f"{self.times} sums with the share {self.budget} of the budget", remedy="give 1 or more")
 
 
+_SAME = ("mechanism", "parties", "fewest", "lower", "unit", "adjacency")
+"""What all sums of a plan have in common."""
+
+
 @dataclass(frozen=True)
 class Releases:
     """All releases of one plan: for each kind of sum, its noise calibration and how many such sums there are.
@@ -297,8 +368,8 @@ class Releases:
             raise BadInput("a plan releases at least one sum")
         first = self.first
         for other, _ in self.parts:
-            same = (other.mechanism, other.parties, other.fewest) == (first.mechanism, first.parties, first.fewest)
-            if not same or (other.unit, other.adjacency) != (first.unit, first.adjacency):
+            same = all(getattr(other, name) == getattr(first, name) for name in _SAME)
+            if not same:
                 raise BadInput("the sums of one plan are noised by different parties, or for different neighbours")
         if self.training is not None and (first.unit, first.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
             raise BadInput(f"training on sampled records has no cost for {first.unit} and {first.adjacency}")
@@ -325,25 +396,26 @@ class Releases:
         of = sum(times for _, times in self.parts)
         return Releases(tuple(parts), self.training and self.training.after(sums, of))
 
-    def cost(self, honest: int | None = None) -> GaussianCost:
-        """Return the privacy cost of all sums, without clients' training; `honest` as in `NoiseCalibration.cost`."""
-        costs = [calibration.cost(honest).times(times) for calibration, times in self.parts]
+    def cost(self, honest: int | None = None, missing: int | None = None) -> GaussianCost:
+        """Return the privacy cost of all sums, without clients' training; arguments as in `NoiseCalibration.cost`."""
+        costs = [calibration.cost(honest, missing).times(times) for calibration, times in self.parts]
         return sum(costs[1:], start=costs[0])
 
     def mu(self, honest: int) -> float:
         """Return the Gaussian-DP parameter μ of `cost(honest)`."""
         return self.cost(honest).mu
 
-    def whole(self, honest: int | None = None) -> GaussianCost | TrainingCost:
+    def whole(self, honest: int | None = None, missing: int | None = None) -> GaussianCost | TrainingCost:
         """Return the privacy cost of all sums and of the clients' training together.
 
-        `honest` concerns the sums alone, as in `cost`.
+        The arguments concern the sums alone, as in `cost`.
         """
-        return self.cost(honest) if self.training is None else self.training.with_releases(self.cost(honest))
+        sums = self.cost(honest, missing)
+        return sums if self.training is None else self.training.with_releases(sums)
 
-    def epsilon(self, delta: float, *, honest: int | None = None) -> float:
-        """Return ε at `delta` of all sums and of the clients' training, rounded up."""
-        return self.whole(honest).epsilon(delta)
+    def epsilon(self, delta: float, *, honest: int | None = None, missing: int | None = None) -> float:
+        """Return ε at `delta` of all sums and of the clients' training, rounded up; `missing` as in `cost`."""
+        return self.whole(honest, missing).epsilon(delta)
 
     def about(self, unit: Unit, adjacency: Adjacency, sensitivities: Sequence[Sensitivity]) -> Releases:
         """Return the same releases with the privacy cost for another unit or adjacency than the plan claims.
@@ -394,6 +466,7 @@ def calibrate_releases(
     parties: int,
     fewest: int,
     share: float = 1.0,
+    lower: tuple[NoiseLevel, ...] = (),
 ) -> Releases:
     """Return the least noise with which all sums together keep (ε, δ).
 
@@ -416,6 +489,7 @@ def calibrate_releases(
                 parties=parties,
                 fewest=fewest,
                 shares=part.shares,
+                lower=lower,
             )
             for part in parts
         ]

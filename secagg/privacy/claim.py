@@ -78,13 +78,13 @@ class PrivacyClaim:
         if min(dropped, colluding) < 0 or dropped + colluding > parties:
             raise BadInput(f"{dropped} dropped and {colluding} colluding of {parties} parties")
         honest = parties - dropped - colluding
-        return self.releases.epsilon(self.delta, honest=honest) if honest else math.inf
+        return self.releases.epsilon(self.delta, honest=honest, missing=dropped) if honest else math.inf
 
     @property
     def against_member(self) -> float:
         """The ε, rounded up, against a client that knows its own noise share besides the shares assumed known."""
-        first = self.releases.first
-        return self.what_if(colluding=first.parties - first.fewest + 1)
+        honest = self.releases.first.fewest - 1
+        return self.releases.epsilon(self.delta, honest=honest) if honest else math.inf
 
     def sentence(self) -> str:
         """Return the claim in plain words: who is protected, how much, by whose noise, and what breaks it."""

@@ -10,6 +10,13 @@ If Σ_j (s_j − s'_j)²/v_j ≤ μ² for all neighbours, then for every ε ≥ 
 
     δ(ε) ≤ e^T·δ_BW(μ, ε − 2T).
 
+**Unequal shares.** A share may be a sum of independent parts N_Z(0, σ_{j,0}²), …, N_Z(0, σ_{j,p}²), σ_{j,i} ≥ ½, of
+which the parts beyond the first i are taken from the sum again, i ≤ p known before the noise is opened and the same for
+all shares (`secagg.privacy.calibration`, noise levels). With τ_j = σ_{j,0}² + … + σ_{j,i}² in the place of σ_j² the
+theorem holds, and for each j T has, beside the terms of the first parts, for each further part q ≤ i
+
+    5·Σ_{k=0}^{parties−1} e^(−2π²·A_k·σ_{j,q}²/(A_k + σ_{j,q}²)),    A_k = σ_{j,0}² + … + σ_{j,q−1}² + k·σ_{j,q}².
+
 Sums that follow one another, each any function of the data and of what was opened before, their (μ_r, T_r) fixed in
 advance: the same with μ² = Σμ_r² and T = ΣT_r.
 
@@ -79,15 +86,27 @@ def gap_of(segments: Iterable[tuple[float, int]], shares: int) -> float:
     Each segment is (σ of one share in grid units, number of entries). Raises BadInput for a σ below ½ and fewer than
     1 share.
     """
+    return gap_of_parts([((sigma,), count) for sigma, count in segments], shares)
+
+
+def gap_of_parts(segments: Iterable[tuple[tuple[float, ...], int]], shares: int) -> float:
+    """Return the bound T of `gap_of` for shares that are sums of independent parts, the first one listed first.
+
+    Each segment is (σ of the parts of one share in grid units, number of entries). Raises BadInput as `gap_of` does.
+    """
     if shares < 1:
         raise BadInput(f"{shares} noise shares", remedy="give 1 or more")
-    steps = np.arange(1, shares, dtype=np.float64)
     total = 0.0
-    for sigma, count in segments:
-        if not SMALLEST_SIGMA <= sigma < math.inf:
-            raise BadInput(f"a noise share has sigma {sigma} grid units", remedy="it needs at least 0.5")
-        summed = 5 * float(np.exp(-2 * math.pi**2 * sigma * sigma * (steps / (steps + 1))).sum())
-        total += count * (_ROUNDING_GAP + summed)
+    for sigmas, count in segments:
+        if not all(SMALLEST_SIGMA <= sigma < math.inf for sigma in sigmas):
+            raise BadInput(f"a noise share has sigma {min(sigmas)} grid units", remedy="it needs at least 0.5")
+        summed, before = _ROUNDING_GAP, 0.0
+        for sigma in sigmas:
+            own = sigma * sigma
+            already = before + own * np.arange(not before, shares, dtype=np.float64)
+            summed += 5 * float(np.exp(-2 * math.pi**2 * (already * own / (already + own))).sum())
+            before += own
+        total += count * summed
     return total * (1 + 2.0**-32)
 
 

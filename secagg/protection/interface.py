@@ -29,6 +29,17 @@ Outgoing = Mapping[int, object]
 
 
 @dataclass(frozen=True)
+class RemovableNoise:
+    """A part of every client's noise that is removed from a sum which at most `missing` clients are not in.
+
+    `segments`: (σ in integers, number of consecutive entries) in the vector's order.
+    """
+
+    missing: int
+    segments: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True)
 class SessionContext:
     """The public facts of one round, which every party derives from the same plan and roster.
 
@@ -41,6 +52,7 @@ class SessionContext:
     n + 1, …) to its own; both are empty where a protection has no use for them. `largest` is the plan's capacity: the
     largest absolute value of an entry of the sum, noise included; `security` the bits that encryption must have.
     `proves_bits`: every entry of a client's vector is 0 or 1, and proven to be (`secagg.protection.proven_bits`).
+    `removable`: parts of the noise that clients add beside that in their vectors, by ascending `missing`.
     """
 
     round_digest: bytes
@@ -58,6 +70,7 @@ class SessionContext:
     largest: int = 0
     security: int = 128
     proves_bits: bool = False
+    removable: tuple[RemovableNoise, ...] = ()
 
     @classmethod
     def of(cls, session: SessionContext) -> Self:
@@ -513,6 +526,9 @@ class Protection:
 
     No two outcomes of a session can have enough: by default the least t of n clients with 2t > n + c, as any two such
     sets share an honest client."""
+    keeps_noise: str = "no seeds of clients' noise are opened"
+    """A text on why no surplus noise of clients is removed from a sum when fewer clients are missing than may be; empty
+    where it can be (`secagg.privacy.noise_levels`)."""
     grows_with_clients: bool = False
     """Whether a client's work grows with the number of clients."""
 

@@ -10,6 +10,7 @@ _ENTRY = [
     ("seed_commitment", "bytes"),
     ("nonce", "bytes"),
     ("signature", "bytes"),
+    ("noise_commitments", "bytes*"),
 ]
 _ENVELOPE = [
     ("dealer", "uint"),
@@ -18,6 +19,7 @@ _ENVELOPE = [
     ("key_hash", "bytes"),
     ("sealed", "bytes"),
     ("signature", "bytes"),
+    ("noise_hashes", "bytes*"),
 ]
 _HELD = ("held", "HeldShare*")
 _MANIFESTS, _PLEDGES = ("manifests", "ShareManifest*"), ("pledges", "AggregatorPledge*")
@@ -26,7 +28,7 @@ classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint 
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint min_clients_in_sum:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
 normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint
-round_seconds:uint cohort:uint"""
+round_seconds:uint cohort:uint noise_levels:uint*"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes"), ("tls_spki_sha256", "bytes")],
@@ -51,6 +53,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("own_seed_hash", "bytes"),
         ("own_key_hash", "bytes"),
         ("signature", "bytes"),
+        ("own_noise_hashes", "bytes*"),
     ],
     "Inbox": [("dealers", "uint*"), ("shares", "SealedShare*")],
     "UploadHeader": [
@@ -64,15 +67,19 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Endorsement": [("member", "uint"), ("signature", "bytes")],
     "Quorum": [("endorsements", "Endorsement*")],
     "OpenedShare": [("dealer", "uint"), ("share", "bytes")],
-    "Opening": [("seed_shares", "OpenedShare*"), ("key_shares", "OpenedShare*"), ("tags", "UploadTags")],
+    "Opening": [
+        ("seed_shares", "OpenedShare*"),
+        ("key_shares", "OpenedShare*"),
+        ("tags", "UploadTags"),
+        ("noise_shares", "OpenedShare*"),
+    ],
     "UploadTags": [("member", "uint"), ("tags", "bytes"), ("signature", "bytes")],
     "OpenedSecret": [("member", "uint"), ("secret", "bytes")],
-    "OpenedTerm": [("member", "uint"), ("seed", "bytes"), ("kind", "text"), ("scale", "double")],
     "Unmasking": [
         ("secrets", "OpenedSecret*"),
         ("tags", "UploadTags*"),
         ("uploads", "bytes*"),
-        ("terms", "OpenedTerm*"),
+        ("noise_seeds", "OpenedSecret*"),
     ],
     "Attachment": [("length", "uint"), ("digest", "bytes")],
     "Outcome": [
@@ -107,13 +114,14 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Abort": [("reason", "text")],
     "Record": [("index", "uint"), ("previous", "bytes"), ("kind", "text"), ("content", "bytes")],
     "Remembered": [("state", "text"), ("content", "bytes"), ("frames", "bytes*")],
-    "HeldShare": [("dealer", "uint"), ("seed_share", "bytes"), ("key_share", "bytes")],
+    "HeldShare": [("dealer", "uint"), ("seed_share", "bytes"), ("key_share", "bytes"), ("noise_shares", "bytes*")],
     "Advertised": [
         ("channel_secret", "bytes"),
         ("mask_secret", "bytes"),
         ("seed", "bytes"),
         ("dealing_secret", "bytes"),
         ("advertisement", "KeyAdvertisement"),
+        ("noise_seed", "bytes"),
     ],
     "Dealt": [
         ("channel_secret", "bytes"),
@@ -122,6 +130,8 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
         ("directory", "Directory"),
         ("own_seed_share", "bytes"),
         ("own_key_share", "bytes"),
+        ("noise_seed", "bytes"),
+        ("own_noise_shares", "bytes*"),
     ],
     "Uploaded": [("directory", "bytes"), ("dealers", "uint*"), _HELD, ("upload", "bytes")],
     "Endorsed": [

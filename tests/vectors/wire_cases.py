@@ -11,20 +11,24 @@ def _hex(name: str, size: int = 32) -> str:
     return hashlib.shake_256(b"secagg wire v1: " + name.encode()).hexdigest(size)
 
 
-def _entry(member: int) -> dict[str, Any]:
+def _entry(member: int, levels: int = 0) -> dict[str, Any]:
     fields = {"channel_key": 1216, "mask_key": 32, "seed_commitment": 32, "nonce": 32}
     entry = {field: _hex(f"{field} {member}", size) for field, size in fields.items()}
-    return {"member": member, **entry, "signature": _hex("s", 64)}
+    commitments = [_hex(f"noise {level} {member}") for level in range(levels)]
+    return {"member": member, **entry, "signature": _hex("s", 64), "noise_commitments": commitments}
 
 
-def _envelope(dealer: int, holder: int) -> dict[str, Any]:
+def _envelope(dealer: int, holder: int, levels: int = 0) -> dict[str, Any]:
     name = f"{dealer} {holder}"
     hashes = {"seed_hash": _hex(f"seed {name}"), "key_hash": _hex(f"key {name}")}
-    return {"dealer": dealer, "holder": holder, **hashes, "sealed": _hex(name, 1202), "signature": _hex(name, 64)}
+    sealed = {"sealed": _hex(name, 1202 + 33 * levels), "signature": _hex(name, 64)}
+    noise = [_hex(f"noise {level} {name}") for level in range(levels)]
+    return {"dealer": dealer, "holder": holder, **hashes, **sealed, "noise_hashes": noise}
 
 
-def _held(dealer: int) -> dict[str, Any]:
-    return {"dealer": dealer, "seed_share": _hex(f"a{dealer}", 33), "key_share": _hex(f"b{dealer}", 33)}
+def _held(dealer: int, levels: int = 0) -> dict[str, Any]:
+    shares = {"seed_share": _hex(f"a{dealer}", 33), "key_share": _hex(f"b{dealer}", 33)}
+    return {"dealer": dealer, **shares, "noise_shares": [_hex(f"c{level}", 33) for level in range(levels)]}
 
 
 def _plan() -> dict[str, Any]:
@@ -36,6 +40,7 @@ def _plan() -> dict[str, Any]:
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
     rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0, "cohort": 0}
+    rest |= {"noise_levels": []}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -50,6 +55,7 @@ def _noisy_plan() -> dict[str, Any]:
         "security": 256,
         "at_least": 2**40,
         "cohort": 4096,
+        "noise_levels": [0, 4095],
     }
     return _plan() | promise
 
@@ -62,13 +68,20 @@ def _member(name: str, role: str) -> dict[str, Any]:
     return {"name": name, "role": role, "identity": _hex(name), "tls_spki_sha256": _hex(f"TLS key of {name}")}
 
 
+def _with_noise_seed(seed: str) -> bytes:
+    return canonical("Advertised", dict(values())["Advertised"] | {"noise_seed": seed})
+
+
 def values() -> list[tuple[str, dict[str, Any]]]:
     """One readable value for every message."""
     secrets = {name: _hex(name) for name in ("channel_secret", "mask_secret", "seed")}
     dealing = {"dealing_secret": _hex("dealing secret"), "advertisement": _entry(1)}
     directory = {"entries": [_entry(1), _entry(300)]}
     own = {"own_seed_share": _hex("own seed", 33), "own_key_share": _hex("own key", 33)}
+    own_noise = {"noise_seed": _hex("noise"), "own_noise_shares": [_hex("own noise", 33)]}
+    without = {"noise_seed": "", "own_noise_shares": []}
     dealt = {"own_seed_hash": _hex("own seed"), "own_key_hash": _hex("own key"), "signature": _hex("dealing", 64)}
+    dealt |= {"own_noise_hashes": []}
     envelopes = [_envelope(2, 1), _envelope(2, 200)]
     members = [_member("server", "server")]
     members += [_member(f"clinic-{letter}", "client") for letter in "ab"]
@@ -80,8 +93,8 @@ def values() -> list[tuple[str, dict[str, Any]]]:
     outcome = {"members": [1, 4096], "aggregate_sha256": _hex("sum"), "head_sha256": _hex("head"), "head": []}
     lengths = {"next": 2**30 + 2**20, "ring": 1}
     attached = {name: {"length": length, "digest": _hex(name)} for name, length in lengths.items()}
-    secret, term = [{"member": 300, "secret": _hex("seed")}], {"member": 1, "seed": _hex("seed"), "kind": "noise"}
-    term |= {"scale": 2.5}
+    secret = [{"member": 300, "secret": _hex("seed")}]
+    opened = {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": [], "tags": _tags(1)}
     last, between = {"broadcast": [], "release": []}, {"broadcast": [attached["next"]], "release": [attached["ring"]]}
     opening = {"number": 300, "previous": _hex("before"), "aggregate_sha256": _hex("sum")}
     opening |= {"broadcast": attached["ring"]}
@@ -95,21 +108,24 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Frame", {"body": _hex("body", 200), "signature": _hex("frame", 64)}),
         ("FrameBody", body | {"seen": _hex("seen"), "payload": "0a0101"}),
         ("KeyAdvertisement", _entry(4096)),
+        ("KeyAdvertisement", _entry(1, 2)),
         ("Directory", directory),
         ("SealedShare", _envelope(1, 2)),
+        ("SealedShare", _envelope(1, 2, 2)),
         ("Dealing", {"shares": envelopes, **dealt}),
+        ("Dealing", {"shares": [_envelope(2, 1, 1)], **dealt, "own_noise_hashes": [_hex("own noise")]}),
         ("Inbox", {"dealers": [1, 2, 128, 4096], "shares": [_envelope(1, 7), _envelope(2, 7)]}),
         ("UploadHeader", header | {"complaints": [5]}),
         ("Survivors", {"members": [1, 127, 128, 4096], "total": _hex("total")}),
         ("Endorsement", {"member": 128, "signature": _hex("endorsement", 64)}),
         ("Quorum", {"endorsements": [{"member": m, "signature": _hex(f"e{m}", 64)} for m in (1, 2)]}),
         ("OpenedShare", {"dealer": 1, "share": _hex("share", 33)}),
-        ("Opening", {"seed_shares": [{"dealer": 1, "share": _hex("o", 33)}], "key_shares": [], "tags": _tags(1)}),
+        ("Opening", opened | {"noise_shares": []}),
+        ("Opening", opened | {"noise_shares": [{"dealer": 1, "share": _hex("n", 33)}]}),
         ("UploadTags", _tags(4096)),
         ("OpenedSecret", {"member": 300, "secret": _hex("mask key")}),
-        ("OpenedTerm", term),
-        ("Unmasking", {"secrets": secret, "tags": [], "uploads": [_hex("frame", 260)], "terms": []}),
-        ("Unmasking", {"secrets": secret, "tags": [_tags(1), _tags(300)], "uploads": [], "terms": [term]}),
+        ("Unmasking", {"secrets": secret, "tags": [], "uploads": [_hex("frame", 260)], "noise_seeds": []}),
+        ("Unmasking", {"secrets": secret, "tags": [_tags(1), _tags(300)], "uploads": [], "noise_seeds": secret}),
         ("Attachment", attached["next"]),
         ("Outcome", outcome | last),
         ("Outcome", outcome | between),
@@ -131,8 +147,11 @@ def values() -> list[tuple[str, dict[str, Any]]]:
         ("Remembered", {"state": "Uploaded", "content": _hex("state", 40), "frames": []}),
         ("Remembered", {"state": "SharesSent", "content": "00", "frames": [_hex("one", 3), _hex("other", 130)]}),
         ("HeldShare", _held(9)),
-        ("Advertised", secrets | dealing),
-        ("Dealt", {**secrets, "directory": directory, **own}),
+        ("HeldShare", _held(9, 2)),
+        ("Advertised", secrets | dealing | {"noise_seed": ""}),
+        ("Advertised", secrets | dealing | {"noise_seed": _hex("noise")}),
+        ("Dealt", {**secrets, "directory": directory, **own, **without}),
+        ("Dealt", {**secrets, "directory": directory, **own, **own_noise}),
         ("Uploaded", kept | {"upload": _hex("vector")}),
         ("Endorsed", kept | {"survivors": [1, 300], "upload": _hex("vector"), "total": _hex("total")}),
         ("Opened", {"survivors": [2, 3, 5]}),
@@ -279,7 +298,9 @@ def wire() -> dict[str, Any]:
         ("member_twice", "Survivors", block(1, b"\x01\x01") + block(2, key)),
         ("total_left_out", "Survivors", block(1, b"\x01\x02")),
         ("tags_of_72_bytes", "UploadTags", canonical("UploadTags", _tags(1) | {"tags": _hex("tags", 72)})),
-        ("term_of_no_scale", "OpenedTerm", canonical("OpenedTerm", dict(values())["OpenedTerm"] | {"scale": 0.0})),
+        ("three_noise_commitments", "KeyAdvertisement", canonical("KeyAdvertisement", _entry(1, 3))),
+        ("noise_share_of_32_bytes", "HeldShare", canonical("HeldShare", _held(1) | {"noise_shares": [_hex("s")]})),
+        ("noise_seed_of_33_bytes", "Advertised", _with_noise_seed(_hex("seed", 33))),
         ("entries_out_of_order", "Directory", block(1, other) + block(1, entry)),
         ("entry_twice", "Directory", block(1, entry) + block(1, entry)),
         ("member_left_out", "Endorsement", block(2, signature)),

@@ -95,14 +95,17 @@ def noisy_sum_of(setup: RoundSetup, vector: Integers, members: int) -> NoisySum:
     if setup.sum.calibration is None:
         return NoisySum(setup.number, None, ())
     is_centred = setup.plan.grid.normalisation is Normalisation.CENTRED_UNIT
-    noisers = members if setup.plan.noise == NoiseFrom.CLIENT else setup.sum.calibration.parties
-    noises = {each.block.name: each for each in setup.sum.calibration.blocks}
+    calibration, by_clients = setup.sum.calibration, setup.plan.noise == NoiseFrom.CLIENT
+    noisers = members if by_clients else calibration.parties
+    missing = calibration.parties - noisers
+    noises = {each.block.name: each for each in calibration.blocks}
     blocks = setup.sum.layout.split(vector)
     samples = []
     for rule in setup.sum.spec.zero_sums:
         if is_centred or not rule.centred:
             noise = noises[rule.block]
-            sigma, off_diagonal = (each * math.sqrt(noisers) for each in (noise.sigma, noise.least))
+            left = (calibration.left_of(each, missing) for each in (noise.sigma, noise.least))
+            sigma, off_diagonal = (each * math.sqrt(noisers) for each in left)
             samples.append(ZeroSample.of(setup.number, rule, sigma, off_diagonal, blocks[rule.block]))
     seen = {sample.rule.block for sample in samples}
     return NoisySum(setup.number, setup.known_round, tuple(samples), tuple(name for name in noises if name not in seen))

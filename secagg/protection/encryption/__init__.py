@@ -57,4 +57,5 @@ PROTECTION = Protection(
     ),
     speaks_once=True,
     encrypts=True,
+    keeps_noise="the key holder would see through the noise of each client",
 )

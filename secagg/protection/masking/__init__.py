@@ -35,4 +35,5 @@ PROTECTION = Protection(
     check_machine=check_libraries,
     acceptance=Acceptance(UploadHeader, (Survivors, Outcome)),
     grows_with_clients=True,
+    keeps_noise="",
 )

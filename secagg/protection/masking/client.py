@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.agreement import AgreementKey, WeakPublicKey
@@ -32,6 +33,7 @@ from secagg.protection.masking.messages import (
     Inbox,
     Key,
     KeyAdvertisement,
+    NoiseShares,
     OpenedShare,
     Opening,
     Quorum,
@@ -40,10 +42,14 @@ from secagg.protection.masking.messages import (
     Survivors,
 )
 from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.removal import add_noise, keys_from, removed_level, seeds_from
 from secagg.protection.masking.tags import tags_of, words_of
 from secagg.protection.messages import Complaints, Digest, Members, Outcome, UploadHeader
 from secagg.protection.proven_bits import Blindings, prove_entries
-from secagg.wire import message
+from secagg.wire import Length, message
+
+NoiseSeed = Annotated[bytes, Length(0, 32)]
+"""The seed of the lowest removable part of a client's noise; empty without noise levels."""
 
 
 def advertise(context: SessionContext, me: LocalParty) -> Transition:
@@ -53,11 +59,16 @@ def advertise(context: SessionContext, me: LocalParty) -> Transition:
     seed = me.randomness.bytes(32)
     commitment = bind.seed_commitment(seed, me.member, context)
     nonce = me.randomness.bytes(32)
-    entry = bind.sign_advertisement(
-        context, me.identity, KeyAdvertisement(me.member, channel.public, mask.public, commitment, nonce, bytes(64))
+    noise_seed = me.randomness.bytes(32) if context.removable else b""
+    noise_commitments = tuple(
+        bind.noise_commitment(each, level, me.member, context)
+        for level, each in seeds_from(context, noise_seed).items()
     )
+    unsigned = KeyAdvertisement(me.member, channel.public, mask.public, commitment, nonce, bytes(64), noise_commitments)
+    entry = bind.sign_advertisement(context, me.identity, unsigned)
     dealing_secret = me.randomness.bytes(32)
-    return Transition(Advertised(channel.private_bytes(), mask.private_bytes(), seed, dealing_secret, entry), entry)
+    secrets = channel.private_bytes(), mask.private_bytes(), seed, dealing_secret
+    return Transition(Advertised(*secrets, entry, noise_seed), entry)
 
 
 @message("Advertised")
@@ -71,11 +82,13 @@ class Advertised:
     seed: Key = field(repr=False)
     dealing_secret: Key = field(repr=False)
     advertisement: KeyAdvertisement
+    noise_seed: NoiseSeed = field(repr=False, default=b"")
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Directory) -> Transition:
-        """Check the key directory, deal shares of self-mask seed and mask key to the neighbours (protocol round 1).
+        """Check the key directory, deal shares of this client's secrets to the neighbours (protocol round 1).
 
-        The shares follow from the state and the directory: dealt again after a rolled-back state, they are the same.
+        The secrets are its self-mask seed, its mask key, and the seeds of the noise that may be removed. The shares
+        follow from the state and the directory: dealt again after a rolled-back state, they are the same.
         """
         self._check(context, incoming)
         directory = incoming.digest
@@ -84,12 +97,18 @@ class Advertised:
         if len(holders) < thresholds.shares:
             raise ProtocolViolation(SERVER_INDEX, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
         binding, own = bind.session_binding(context, directory), me.member
-        seeds, keys = (
-            share(secret, thresholds.shares, holders, bind.coefficients_key(self.dealing_secret, kind, own, binding))
-            for kind, secret in (("seed", self.seed), ("key", self.mask_secret))
-        )
-        dealing = _deal(me, binding, incoming, seeds, keys)
-        dealt = Dealt(self.channel_secret, self.mask_secret, self.seed, incoming, seeds[own], keys[own])
+        secrets = {"seed": self.seed, "key": self.mask_secret}
+        secrets |= {bind.noise_kind(level): each for level, each in seeds_from(context, self.noise_seed).items()}
+        shares = {
+            kind: share(
+                secret, thresholds.shares, holders, bind.coefficients_key(self.dealing_secret, kind, own, binding)
+            )
+            for kind, secret in secrets.items()
+        }
+        dealing = _deal(me, binding, incoming, shares)
+        seed_share, key_share, *noise_shares = (each[own] for each in shares.values())
+        secret = self.channel_secret, self.mask_secret, self.seed
+        dealt = Dealt(*secret, incoming, seed_share, key_share, self.noise_seed, tuple(noise_shares))
         return Transition(dealt, dealing)
 
     def _check(self, context: SessionContext, directory: Directory) -> None:
@@ -100,6 +119,8 @@ class Advertised:
         keys = [key for entry in directory.entries for key in (entry.channel_key, entry.mask_key)]
         if len(set(keys)) != len(keys):
             raise ProtocolViolation(SERVER_INDEX, "the directory holds the same key twice")
+        if any(len(entry.noise_commitments) != len(context.removable) for entry in directory.entries):
+            raise ProtocolViolation(SERVER_INDEX, "the directory holds other noise seeds than the plan's noise levels")
         for entry in directory.entries:
             if not bind.advertisement_is_signed(context, entry):
                 raise ProtocolViolation(
@@ -107,25 +128,23 @@ class Advertised:
                 )
 
 
-def _deal(
-    me: LocalParty, binding: bytes, directory: Directory, seeds: dict[int, bytes], keys: dict[int, bytes]
-) -> Dealing:
+def _deal(me: LocalParty, binding: bytes, directory: Directory, shares: Mapping[str, Mapping[int, bytes]]) -> Dealing:
+    """Seal and sign shares, by the kind of the secret (`share_hash`) and their holder."""
     channel_keys = {entry.member: entry.channel_key for entry in directory.entries}
     hashes = {
-        holder: (
-            bind.share_hash("seed", seeds[holder], me.member, holder, binding),
-            bind.share_hash("key", keys[holder], me.member, holder, binding),
-        )
-        for holder in seeds
+        holder: tuple(bind.share_hash(kind, each[holder], me.member, holder, binding) for kind, each in shares.items())
+        for holder in shares["seed"]
     }
     sealed_shares = []
-    for holder in sorted(seeds.keys() - {me.member}):
+    for holder in sorted(hashes.keys() - {me.member}):
         address = bind.share_address(binding, me.member, holder)
+        plain = b"".join(each[holder] for each in shares.values())
         try:
-            sealed = seal_envelope(channel_keys[holder], seeds[holder] + keys[holder], address)
+            sealed = seal_envelope(channel_keys[holder], plain, address)
         except WeakPublicKey:
             raise ProtocolViolation(holder, "advertised a key of small order, or none") from None
-        unsigned = SealedShare(me.member, holder, *hashes[holder], sealed, bytes(64))
+        seed_hash, key_hash, *noise_hashes = hashes[holder]
+        unsigned = SealedShare(me.member, holder, seed_hash, key_hash, sealed, bytes(64), tuple(noise_hashes))
         sealed_shares.append(bind.sign_sealed_share(me.identity, binding, unsigned))
     return bind.sign_dealing(me.identity, binding, me.member, tuple(sealed_shares), hashes[me.member])
 
@@ -142,6 +161,8 @@ class Dealt:
     directory: Directory
     own_seed_share: Share = field(repr=False)
     own_key_share: Share = field(repr=False)
+    noise_seed: NoiseSeed = field(repr=False, default=b"")
+    own_noise_shares: NoiseShares = field(repr=False, default=())
 
     def advance(self, context: SessionContext, me: LocalParty, incoming: Inbox) -> Transition:
         """Decrypt the shares dealt to this client; note each dealer of a bad share (protocol round 2, receiving)."""
@@ -160,10 +181,10 @@ class Dealt:
                 SERVER_INDEX, "the inbox does not hold exactly one share of every neighbouring dealer"
             )
         held, complaints = self._open(context, me, incoming, bind.session_binding(context, directory))
-        held.append(HeldShare(me.member, self.own_seed_share, self.own_key_share))
+        held.append(HeldShare(me.member, self.own_seed_share, self.own_key_share, self.own_noise_shares))
         held.sort(key=lambda each: each.dealer)
-        ready = Ready(self.mask_secret, self.seed, self.directory, incoming.dealers, tuple(held), tuple(complaints))
-        return Transition(ready)
+        secrets, dealt = (self.mask_secret, self.seed), (tuple(held), tuple(complaints))
+        return Transition(Ready(*secrets, self.directory, incoming.dealers, *dealt, self.noise_seed))
 
     def _open(
         self, context: SessionContext, me: LocalParty, inbox: Inbox, binding: bytes
@@ -177,7 +198,7 @@ class Dealt:
                 raise ProtocolViolation(
                     SERVER_INDEX, f"relayed shares that member {dealer} did not sign for this client"
                 )
-            opened = _open_share(channel, envelope, binding)
+            opened = _open_share(channel, envelope, binding, len(context.removable))
             if opened is None:
                 complaints.append(dealer)
             else:
@@ -185,21 +206,26 @@ class Dealt:
         return held, complaints
 
 
-def _open_share(channel: EnvelopeKey, envelope: SealedShare, binding: bytes) -> HeldShare | None:
-    """Return the shares inside an envelope, or None when they are not those that the dealer signed."""
+def _open_share(channel: EnvelopeKey, envelope: SealedShare, binding: bytes, levels: int) -> HeldShare | None:
+    """Return the shares inside an envelope, or None when they are not those that the dealer signed.
+
+    There is one for each of the plan's noise `levels`, beside those of self-mask seed and mask key.
+    """
     dealer, holder = envelope.dealer, envelope.holder
     try:
         plain = channel.open(envelope.sealed, bind.share_address(binding, dealer, holder))
     except SealBroken:
         return None
-    seed_share, key_share = plain[:SHARE_BYTES], plain[SHARE_BYTES:]
-    honest = (
-        is_canonical(seed_share)
-        and is_canonical(key_share)
-        and hmac.compare_digest(bind.share_hash("seed", seed_share, dealer, holder, binding), envelope.seed_hash)
-        and hmac.compare_digest(bind.share_hash("key", key_share, dealer, holder, binding), envelope.key_hash)
+    kinds = ("seed", "key", *(bind.noise_kind(level) for level in range(1, levels + 1)))
+    hashes = (envelope.seed_hash, envelope.key_hash, *envelope.noise_hashes)
+    if len(plain) != len(kinds) * SHARE_BYTES or len(hashes) != len(kinds):
+        return None
+    shares = [plain[start : start + SHARE_BYTES] for start in range(0, len(plain), SHARE_BYTES)]
+    honest = all(
+        is_canonical(each) and hmac.compare_digest(bind.share_hash(kind, each, dealer, holder, binding), hashed)
+        for kind, each, hashed in zip(kinds, shares, hashes, strict=True)
     )
-    return HeldShare(dealer, seed_share, key_share) if honest else None
+    return HeldShare(dealer, shares[0], shares[1], tuple(shares[2:])) if honest else None
 
 
 @dataclass(frozen=True)
@@ -212,13 +238,15 @@ class Ready:
     dealers: Members
     held: Held
     complaints: Complaints
+    noise_seed: NoiseSeed = field(repr=False, default=b"")
 
     def protect(self, context: SessionContext, me: LocalParty, residues: Residues) -> Transition:
-        """Add the self mask and pairwise masks with neighbours to the vector for upload (protocol round 2, sending).
+        """Add masks, and the noise that may be removed, to the vector for upload (protocol round 2, sending).
 
-        y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v that dealt shares (U2).
+        y = x + PRG(b_u) + Σ_{u<v} PRG(s_uv) − Σ_{v<u} PRG(s_uv), over neighbours v that dealt shares (U2), with the
+        removable noise in x.
         In a census the masks' keys give the blindings of the entries' proofs too, which follow the vector.
-        `residues` is overwritten. The next state holds neither seed nor mask key.
+        `residues` is overwritten. The next state holds neither seeds nor mask key.
         """
         directory = self.directory.digest
         binding = bind.session_binding(context, directory)
@@ -231,6 +259,7 @@ class Ready:
             stream.apply(residues, key, sign)
             blindings.apply(key, sign)
 
+        add_noise(context, residues, keys_from(context, self.noise_seed, me.member, binding), 1)
         mask(bind.self_mask_key(self.seed, me.member, binding), 1)
         for entry in self.directory.entries:
             peer = entry.member
@@ -307,7 +336,7 @@ class Endorsed:
         if hashlib.sha256(packed).digest() != self.upload:
             raise LeftBehind("the protected bytes are lost or damaged, so that nothing can be signed of them")
         (tags,) = tags_of(self._parts(context), [words_of(context, packed)])
-        survivors = set(self.survivors)
+        survivors, level = set(self.survivors), removed_level(context, self.survivors)
         opening = Opening(
             seed_shares=tuple(
                 OpenedShare(each.dealer, each.seed_share) for each in self.held if each.dealer in survivors
@@ -316,6 +345,11 @@ class Endorsed:
                 OpenedShare(each.dealer, each.key_share) for each in self.held if each.dealer not in survivors
             ),
             tags=bind.sign_tags(me.identity, me.member, tags.tobytes(), self._parts(context)),
+            noise_shares=tuple(
+                OpenedShare(each.dealer, each.noise_shares[level - 1])
+                for each in self.held
+                if level is not None and each.dealer in survivors
+            ),
         )
         return Transition(Opened(self.survivors), opening)
 

@@ -44,7 +44,7 @@ def self_mask_key(seed: bytes, member: int, binding: bytes) -> bytes:
 
 
 def coefficients_key(secret: bytes, kind: str, dealer: int, binding: bytes) -> bytes:
-    """Derive the key of one sharing's coefficients (`kind`: "seed" or "key") from the dealer's dealing secret."""
+    """Derive the key of one sharing's coefficients from the dealer's dealing secret; `kind` as in `share_hash`."""
     return derive(secret, binding, "share coefficients", kind.encode(), number(dealer))
 
 
@@ -53,9 +53,32 @@ def seed_commitment(seed: bytes, member: int, context: SessionContext) -> bytes:
     return digest("seed commitment", context.round_digest, number(member), seed)
 
 
+def noise_commitment(seed: bytes, level: int, member: int, context: SessionContext) -> bytes:
+    """Return a client's commitment to the seed of the part of its noise that is removed at a level, 1 or 2."""
+    return digest("noise commitment", context.round_digest, number(member), number(level), seed)
+
+
+def next_noise_seed(seed: bytes) -> bytes:
+    """Return the seed of the next level's noise: who has the seed of a level has those of all higher ones."""
+    return digest("next noise seed", seed)
+
+
+def noise_key(seed: bytes, level: int, member: int, binding: bytes) -> bytes:
+    """Derive the key of the stream from which the noise of a level is drawn, from that level's seed."""
+    return derive(seed, binding, "removable noise", number(level), number(member))
+
+
 def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
-    """Return the hash of one share (`kind`: "seed" or "key"); it hides the share, which is a uniform field element."""
+    """Return the hash of one share; it hides the share, which is a uniform field element.
+
+    `kind` is "seed", "key" or, with the level, `noise_kind`.
+    """
     return digest(f"{kind} share", binding, number(dealer), number(holder), share)
+
+
+def noise_kind(level: int) -> str:
+    """Return the name of the sharings of noise seeds of a level, 1 or 2."""
+    return f"noise {level}"
 
 
 def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tuple[bytes, ...]:
@@ -66,6 +89,7 @@ def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tu
         entry.mask_key,
         entry.seed_commitment,
         entry.nonce,
+        *entry.noise_commitments,
     )
 
 
@@ -86,7 +110,8 @@ def share_address(binding: bytes, dealer: int, holder: int) -> Address:
 
 
 def _sealed_share_parts(binding: bytes, share: SealedShare) -> tuple[bytes, ...]:
-    return (binding, number(share.dealer), number(share.holder), share.seed_hash, share.key_hash, share.sealed)
+    hashes = share.seed_hash, share.key_hash, *share.noise_hashes
+    return (binding, number(share.dealer), number(share.holder), *hashes, share.sealed)
 
 
 def sign_sealed_share(identity: SigningKey, binding: bytes, share: SealedShare) -> SealedShare:
@@ -100,15 +125,20 @@ def sealed_share_is_signed(identity: bytes, binding: bytes, share: SealedShare) 
 
 
 def sign_dealing(
-    identity: SigningKey, binding: bytes, dealer: int, shares: tuple[SealedShare, ...], own: tuple[bytes, bytes]
+    identity: SigningKey, binding: bytes, dealer: int, shares: tuple[SealedShare, ...], own: tuple[bytes, ...]
 ) -> Dealing:
-    """Return a dealer's message: its sealed shares, and the signed hashes of the seed and key share that it keeps."""
-    return Dealing(shares, *own, identity.sign("own share", binding, number(dealer), *own))
+    """Return a dealer's message: its sealed shares, and the signed hashes of those that it keeps.
+
+    `own` are the hashes of its shares of the self-mask seed, of the mask key, and of the noise seeds.
+    """
+    seed_hash, key_hash, *noise_hashes = own
+    signature = identity.sign("own share", binding, number(dealer), *own)
+    return Dealing(shares, seed_hash, key_hash, signature, tuple(noise_hashes))
 
 
 def own_share_is_signed(identity: bytes, binding: bytes, dealer: int, dealing: Dealing) -> bool:
-    """Return whether the dealer signed the hashes of the seed and key share that it keeps for itself."""
-    parts = (binding, number(dealer), dealing.own_seed_hash, dealing.own_key_hash)
+    """Return whether the dealer signed the hashes of the shares that it keeps for itself."""
+    parts = (binding, number(dealer), dealing.own_seed_hash, dealing.own_key_hash, *dealing.own_noise_hashes)
     return is_signed(identity, dealing.signature, "own share", *parts)
 
 

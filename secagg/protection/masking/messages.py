@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from secagg.agreement.plan import MOST_NOISE_LEVELS
 from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.envelopes import ENVELOPE_BYTES, PUBLIC_KEY_BYTES
 from secagg.crypto.sharing import SHARE_BYTES
 from secagg.protection.messages import Digest, Entries, Index, Members, Signature
-from secagg.wire import Items, Length, Range, Text, message
+from secagg.wire import Items, Length, message
 
 Key = Annotated[bytes, Length(32)]
 Share = Annotated[bytes, Length(SHARE_BYTES)]
+NoiseShares = Annotated[tuple[bytes, ...], Items(0, MOST_NOISE_LEVELS, each=Length(SHARE_BYTES))]
+Digests = Annotated[tuple[bytes, ...], Items(0, MOST_NOISE_LEVELS, each=Length(32))]
 SEALED_BYTES = 2 * SHARE_BYTES + ENVELOPE_BYTES
+"""Size of an envelope with the shares of a seed and a mask key; each noise seed's share adds `SHARE_BYTES`."""
 TAGS = 10
 """Number of tags of one upload (`secagg.protection.masking.tags`)."""
 MAX_HEADER_BYTES = 1 << 14
@@ -23,7 +27,10 @@ MAX_HEADER_BYTES = 1 << 14
 @message("KeyAdvertisement")
 @dataclass(frozen=True)
 class KeyAdvertisement:
-    """A client's public session keys and the commitment to its self-mask seed, signed with its identity key."""
+    """A client's public session keys and the commitments to its seeds, signed with its identity key.
+
+    One commitment is to the self-mask seed, and one to the seed of each removable part of its noise.
+    """
 
     member: Index
     channel_key: Annotated[bytes, Length(PUBLIC_KEY_BYTES)]
@@ -31,6 +38,7 @@ class KeyAdvertisement:
     seed_commitment: Digest
     nonce: Annotated[bytes, Length(32)]
     signature: Signature
+    noise_commitments: Digests = ()
 
 
 @message("Directory")
@@ -44,14 +52,15 @@ class Directory(Entries):
 @message("SealedShare")
 @dataclass(frozen=True)
 class SealedShare:
-    """A dealer's shares of its self-mask seed and mask key, sealed to one holder, with signed hashes of both."""
+    """A dealer's shares of its self-mask seed, mask key and noise seeds, sealed to one holder, with signed hashes."""
 
     dealer: Index
     holder: Index
     seed_hash: Digest
     key_hash: Digest
-    sealed: Annotated[bytes, Length(SEALED_BYTES)]
+    sealed: Annotated[bytes, Length(SEALED_BYTES, SEALED_BYTES + MOST_NOISE_LEVELS * SHARE_BYTES)]
     signature: Signature
+    noise_hashes: Digests = ()
 
 
 @message("Dealing")
@@ -63,6 +72,7 @@ class Dealing:
     own_seed_hash: Digest
     own_key_hash: Digest
     signature: Signature
+    own_noise_hashes: Digests = ()
 
 
 @message("Inbox")
@@ -122,31 +132,24 @@ class UploadTags:
 @message("Opening")
 @dataclass(frozen=True)
 class Opening:
-    """A client's revealed shares: of survivors' self-mask seeds or drop-outs' mask keys, never both of one dealer."""
+    """A client's revealed shares: of survivors' self-mask seeds or drop-outs' mask keys, never both of one dealer.
+
+    Of survivors' noise seeds too, where noise is removed.
+    """
 
     seed_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
     key_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]
     tags: UploadTags
+    noise_shares: Annotated[tuple[OpenedShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")] = ()
 
 
 @message("OpenedSecret")
 @dataclass(frozen=True)
 class OpenedSecret:
-    """A survivor's self-mask seed, or the private mask key of a client that dropped out."""
+    """A survivor's self-mask seed or noise seed, or the private mask key of a client that dropped out."""
 
     member: Index
     secret: Key = field(repr=False)
-
-
-@message("OpenedTerm")
-@dataclass(frozen=True)
-class OpenedTerm:
-    """A vector that follows from a client's opened seed and is taken from the sum; no kind of it exists so far."""
-
-    member: Index
-    seed: Key = field(repr=False)
-    kind: Annotated[str, Text(1, 20)]
-    scale: Annotated[float, Range(1e-6, 1e15)]
 
 
 @message("Unmasking")
@@ -155,22 +158,24 @@ class Unmasking:
     """The opened secrets and signed tags with which everyone opens the sum of the masked uploads, and checks it.
 
     `uploads` are the signed frames that announced the uploads shown whole: those of survivors without valid tags.
+    `noise_seeds` are the survivors', where part of their noise is removed.
     """
 
     secrets: Annotated[tuple[OpenedSecret, ...], Items(1, MAX_CLIENTS, ascending="member")]
     tags: Annotated[tuple[UploadTags, ...], Items(0, MAX_CLIENTS, ascending="member")]
     uploads: Annotated[tuple[bytes, ...], Items(0, MAX_CLIENTS, each=Length(1, MAX_HEADER_BYTES))]
-    terms: Annotated[tuple[OpenedTerm, ...], Items(0, MAX_CLIENTS)] = ()
+    noise_seeds: Annotated[tuple[OpenedSecret, ...], Items(0, MAX_CLIENTS, ascending="member")] = ()
 
 
 @message("HeldShare")
 @dataclass(frozen=True)
 class HeldShare:
-    """A client's shares of one dealer's self-mask seed and mask key."""
+    """A client's shares of one dealer's self-mask seed, mask key and noise seeds."""
 
     dealer: Index
     seed_share: Share = field(repr=False)
     key_share: Share = field(repr=False)
+    noise_shares: NoiseShares = field(repr=False, default=())
 
 
 Held = Annotated[tuple[HeldShare, ...], Items(0, MAX_CLIENTS, ascending="dealer")]

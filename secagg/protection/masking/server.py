@@ -44,6 +44,7 @@ from secagg.protection.masking.messages import (
     UploadTags,
 )
 from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.removal import NoiseKey
 from secagg.protection.masking.tags import no_words, pack_total, words_of
 from secagg.protection.masking.unmasking import Mask, MaskedSum, SummedUploads
 from secagg.protection.messages import UploadHeader
@@ -53,18 +54,18 @@ from secagg.protection.proven_bits import check_proofs
 class _DealtShares:
     """The shares that the `dealers` (U2) dealt over a directory's graph, by the hashes that each dealer signed.
 
-    `hashes`: (dealer, holder) → (hash of the share of the self-mask seed, of the share of the mask key).
+    `hashes`: (dealer, holder) → hashes of the shares of self-mask seed, mask key, and noise seeds by level.
     """
 
     def __init__(self, directory: Directory, graph: NeighbourGraph, dealings: Mapping[int, Dealing]) -> None:
         self.directory = directory
         self.graph = graph
         self.dealers = tuple(sorted(dealings))
-        self.hashes: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        self.hashes: dict[tuple[int, int], tuple[bytes, ...]] = {}
         for dealer, dealing in dealings.items():
-            self.hashes[dealer, dealer] = (dealing.own_seed_hash, dealing.own_key_hash)
+            self.hashes[dealer, dealer] = (dealing.own_seed_hash, dealing.own_key_hash, *dealing.own_noise_hashes)
             for envelope in dealing.shares:
-                self.hashes[dealer, envelope.holder] = (envelope.seed_hash, envelope.key_hash)
+                self.hashes[dealer, envelope.holder] = (envelope.seed_hash, envelope.key_hash, *envelope.noise_hashes)
 
     def near(self, holder: int) -> tuple[int, ...]:
         """Return the dealers of which a client holds a share, itself among them."""
@@ -72,7 +73,10 @@ class _DealtShares:
 
 
 class _OpenedShares:
-    """The shares that survivors opened: seeds of survivors, mask keys of the dropped, never both of one dealer."""
+    """The shares that survivors opened: seeds of survivors, mask keys of the dropped, never both of one dealer.
+
+    Of survivors' noise seeds too, of the one level that is removed.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,8 @@ class _OpenedShares:
         self._missing = missing
         self._threshold = bind.thresholds_of(context).shares
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._summed.needed}
+        self._level = self._summed.removed_level
+        self._noise: dict[int, dict[int, bytes]] = {dealer: {} for dealer in survivors if self._level is not None}
         self._tags: dict[int, UploadTags] = {}
 
     def add(self, holder: int, opening: Opening) -> None:
@@ -99,20 +105,25 @@ class _OpenedShares:
         alive = set(self.survivors)
         seeds = {opened.dealer: opened.share for opened in opening.seed_shares}
         keys = {opened.dealer: opened.share for opened in opening.key_shares}
+        noise = {opened.dealer: opened.share for opened in opening.noise_shares}
         if set(seeds) != {dealer for dealer in owed if dealer in alive} or set(keys) != set(owed) - alive:
             raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
-        for dealer, share in seeds.items():
-            computed = bind.share_hash("seed", share, dealer, holder, self._binding)
-            if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][0]):
-                raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s seed")
-        for dealer, share in keys.items():
-            computed = bind.share_hash("key", share, dealer, holder, self._binding)
-            if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][1]):
-                raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s mask key")
+        if set(noise) != (set(seeds) if self._level is not None else set()):
+            raise ProtocolViolation(holder, "did not open exactly the shares of noise seeds that the sum asks for")
+        kinds = [("seed", "seed", 0, seeds), ("key", "mask key", 1, keys)]
+        if self._level is not None:
+            kinds.append((bind.noise_kind(self._level), "noise seed", 1 + self._level, noise))
+        for kind, named, place, opened_shares in kinds:
+            for dealer, share in opened_shares.items():
+                computed = bind.share_hash(kind, share, dealer, holder, self._binding)
+                if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][place]):
+                    raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s {named}")
         if opening.tags.member != holder or not bind.tags_are_signed(self._context, opening.tags, self.parts):
             raise ProtocolViolation(holder, "did not sign the tags of its upload for this sum")
         for dealer, share in (seeds | keys).items():
             self._shares[dealer][holder] = share
+        for dealer, share in noise.items():
+            self._noise[dealer][holder] = share
         self._tags[holder] = opening.tags
 
     def lacking(self) -> tuple[str, ...]:
@@ -123,20 +134,30 @@ class _OpenedShares:
 
     def recover(self) -> MaskedSum:
         """Return the sum with the masks in it. Raises ProtocolViolation (culprit: a dealer of wrong shares)."""
-        masks, secrets = list[Mask](), list[OpenedSecret]()
+        masks, secrets, seeds, noise = list[Mask](), list[OpenedSecret](), list[OpenedSecret](), list[NoiseKey]()
         for dealer, shares in self._shares.items():
-            chosen = dict(sorted(shares.items())[: self._threshold])
-            try:
-                secret = combine(chosen)
-            except SharesInconsistent:
-                raise ProtocolViolation(dealer, "dealt shares of no secret") from None
+            secret = self._combine(dealer, shares)
             if not self._summed.is_secret_of(dealer, secret):
                 kind = "seed than it committed to" if dealer in self.survivors else "mask key than it advertised"
                 raise ProtocolViolation(dealer, f"dealt shares of another {kind}")
             masks.extend(self._summed.masks(dealer, secret))
             secrets.append(OpenedSecret(dealer, secret))
+        for dealer, shares in self._noise.items():
+            seed = self._combine(dealer, shares)
+            if not self._summed.is_noise_seed_of(dealer, seed):
+                raise ProtocolViolation(dealer, "dealt shares of another noise seed than it committed to")
+            noise.extend(self._summed.noise(dealer, seed))
+            seeds.append(OpenedSecret(dealer, seed))
         tags = tuple(self._tags[member] for member in sorted(self._tags))
-        return MaskedSum(self.survivors, tuple(masks), tuple(secrets), tags, self.parts)
+        found = tuple(masks), tuple(secrets), tags, self.parts, tuple(noise), tuple(seeds)
+        return MaskedSum(self.survivors, *found)
+
+    def _combine(self, dealer: int, shares: Mapping[int, bytes]) -> bytes:
+        """Return a dealer's secret from enough opened shares, by holder. Raises ProtocolViolation (the dealer)."""
+        try:
+            return combine(dict(sorted(shares.items())[: self._threshold]))
+        except SharesInconsistent:
+            raise ProtocolViolation(dealer, "dealt shares of no secret") from None
 
 
 class AwaitingKeys(CollectingStep[KeyAdvertisement]):
@@ -157,6 +178,8 @@ class AwaitingKeys(CollectingStep[KeyAdvertisement]):
         own = {incoming.channel_key, incoming.mask_key}
         if any(own & {entry.channel_key, entry.mask_key} for entry in self.messages.values()):
             raise ProtocolViolation(member, "advertised a key twice")
+        if len(incoming.noise_commitments) != len(self._context.removable):
+            raise ProtocolViolation(member, "commits to other noise seeds than the plan's noise levels")
 
     def close(self) -> tuple[ServerState, Outgoing]:
         """Fix the clients that joined (the set U1) and send them the directory of their keys. Raises SessionAborted."""
@@ -187,6 +210,9 @@ class _AwaitingDealings(CollectingStep[Dealing]):
             signed = bind.sealed_share_is_signed(identity, self._binding, envelope)
             if envelope.dealer != member or not signed:
                 raise ProtocolViolation(member, f"dealt an unsigned share to member {envelope.holder}")
+        for hashes in (incoming.own_noise_hashes, *(each.noise_hashes for each in incoming.shares)):
+            if len(hashes) != len(self._context.removable):
+                raise ProtocolViolation(member, "dealt shares of other noise seeds than the plan's noise levels")
         if not bind.own_share_is_signed(identity, self._binding, member, incoming):
             raise ProtocolViolation(member, "did not sign the share that it keeps")
 

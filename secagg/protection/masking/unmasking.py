@@ -3,8 +3,8 @@
 A release is the integer sum Y of the survivors' masked uploads, then an `Unmasking`, in a census the proofs of its
 entries, then the uploads that the `Unmasking` announces. X = Y less the masks that follow from the opened secrets. Its
 digest and the signed tags (`.tags`) show that Y is what was endorsed, and the sum of what the survivors signed; their
-commitments and public keys in the signed directory show that the masks are the clients' own. Nothing in it is new to
-the server.
+commitments and public keys in the signed directory show that the masks are the clients' own. Where few clients are
+missing, noise that follows from opened seeds is taken off, too (`.removal`). Nothing in it is new to the server.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from secagg.protection.masking.messages import (
     UploadTags,
 )
 from secagg.protection.masking.quorum import NeighbourGraph
+from secagg.protection.masking.removal import NoiseKey, add_noise, keys_from, removed_level
 from secagg.protection.masking.tags import (
     Words,
     no_words,
@@ -84,6 +85,8 @@ class SummedUploads:
             dealer for dealer in dealers if dealer in alive or alive.intersection(self._graph.holders(dealer))
         )
         """The dealers whose opened secret gives masks of the sum."""
+        self.removed_level = removed_level(context, survivors)
+        """The lowest level whose noise is taken off the sum, with all higher ones; None where all noise stays."""
 
     def endorsement_parts(self, total: bytes) -> tuple[bytes, ...]:
         """Return what an endorsement of these uploads signs, with the digest of their sum."""
@@ -95,6 +98,17 @@ class SummedUploads:
         if dealer in self._alive:
             return hmac.compare_digest(bind.seed_commitment(secret, dealer, self._context), entry.seed_commitment)
         return AgreementKey.from_bytes(secret).public == entry.mask_key
+
+    def is_noise_seed_of(self, dealer: int, seed: bytes) -> bool:
+        """Return whether a seed is that of the level of noise to remove, to which the dealer committed."""
+        level, commitments = self.removed_level, self._entries[dealer].noise_commitments
+        if level is None or len(commitments) < level:
+            return False
+        return hmac.compare_digest(bind.noise_commitment(seed, level, dealer, self._context), commitments[level - 1])
+
+    def noise(self, dealer: int, seed: bytes) -> list[NoiseKey]:
+        """Return the keys of the noise to take from the sum that follow from a survivor's opened noise seed."""
+        return keys_from(self._context, seed, dealer, self._binding, self.removed_level or 1)
 
     def masks(self, dealer: int, secret: bytes) -> Iterator[Mask]:
         """Return the masks to take from the sum: a survivor's self mask, or all pairwise masks of a dropped client.
@@ -116,9 +130,10 @@ class SummedUploads:
 
 @dataclass(frozen=True)
 class MaskedSum:
-    """The survivors of a masked sum, the masks to remove from the sum of their uploads, and what shows both.
+    """The survivors of a masked sum, what to remove from the sum of their uploads, and what shows both.
 
-    `secrets` are those that the masks follow from, `tags` the clients' own, signed with `parts`.
+    `secrets` are those that the masks follow from, `tags` the clients' own, signed with `parts`; `noise` follows from
+    the `noise_seeds`.
     """
 
     members: tuple[int, ...]
@@ -126,6 +141,8 @@ class MaskedSum:
     secrets: tuple[OpenedSecret, ...] = field(repr=False, default=())
     tags: tuple[UploadTags, ...] = ()
     parts: tuple[bytes, ...] = ()
+    noise: tuple[NoiseKey, ...] = field(repr=False, default=())
+    noise_seeds: tuple[OpenedSecret, ...] = field(repr=False, default=())
 
     @property
     def vectors(self) -> tuple[int, ...]:
@@ -133,8 +150,8 @@ class MaskedSum:
         return self.members
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
-        """Remove the masks from `total` (in place) and return the sum as signed integers."""
-        return _unmasked(context, total, self.masks)
+        """Remove masks and surplus noise from `total` (in place) and return the sum as signed integers."""
+        return _unmasked(context, total, self.masks, self.noise)
 
     def release(
         self, context: SessionContext, read: Callable[[int], bytes], frames: Mapping[int, bytes]
@@ -164,7 +181,7 @@ class MaskedSum:
             names = ", ".join(context.names[member] for member in shown if member in tagged)
             _log.warning("tags that are not those of the upload, which is released in their place: %s", names)
         tags = tuple(each for each in self.tags if each.member not in shown)
-        listed = Unmasking(self.secrets, tags, tuple(frames[member] for member in shown))
+        listed = Unmasking(self.secrets, tags, tuple(frames[member] for member in shown), self.noise_seeds)
         proven = (b"".join(proofs),) * context.proves_bits
         return pack_total(context, total), encode(listed), *proven, *map(read, shown)
 
@@ -224,7 +241,8 @@ def open_release(
         raise ProtocolViolation(SERVER_INDEX, "releases other uploads than it announces")
     _check_tags(context, members, summed.endorsement_parts(survivors.total), listed, announced, total)
     masks = tuple(_masks_in(summed, listed))
-    opened = _unmasked(context, residues_of(context, total), masks)
+    noise = [key for each in _noise_seeds_in(summed, listed) for key in summed.noise(each.member, each.secret)]
+    opened = _unmasked(context, residues_of(context, total), masks, noise)
     if context.proves_bits:
         proofs = split_proofs(context, members, parts[2])
         check_census(context, proofs, opened, _blindings_in(context, masks), SERVER_INDEX)
@@ -258,13 +276,23 @@ def _masks_in(summed: SummedUploads, listed: Unmasking) -> Iterator[Mask]:
     """Return the masks that follow from the shown secrets. Raises ProtocolViolation, blaming the server."""
     if tuple(each.member for each in listed.secrets) != summed.needed:
         raise ProtocolViolation(SERVER_INDEX, "does not show the one secret of every client whose masks are in the sum")
-    if listed.terms:
-        raise ProtocolViolation(SERVER_INDEX, f"takes a {listed.terms[0].kind} from the sum, which no plan has")
     for each in listed.secrets:
         if not summed.is_secret_of(each.member, each.secret):
             problem = f"shows a secret of member {each.member} that is not the one in the directory"
             raise ProtocolViolation(SERVER_INDEX, problem)
         yield from summed.masks(each.member, each.secret)
+
+
+def _noise_seeds_in(summed: SummedUploads, listed: Unmasking) -> tuple[OpenedSecret, ...]:
+    """Return the shown noise seeds. Raises ProtocolViolation, blaming the server, unless the sum asks for these."""
+    needed = summed.survivors if summed.removed_level is not None else ()
+    if tuple(each.member for each in listed.noise_seeds) != needed:
+        raise ProtocolViolation(SERVER_INDEX, "does not show the noise seeds of all clients in the sum, or of none")
+    for each in listed.noise_seeds:
+        if not summed.is_noise_seed_of(each.member, each.secret):
+            problem = f"shows a noise seed of member {each.member} that is not the one in the directory"
+            raise ProtocolViolation(SERVER_INDEX, problem)
+    return listed.noise_seeds
 
 
 def _blindings_in(context: SessionContext, masks: Iterable[Mask]) -> Blindings:
@@ -275,9 +303,12 @@ def _blindings_in(context: SessionContext, masks: Iterable[Mask]) -> Blindings:
     return blindings
 
 
-def _unmasked(context: SessionContext, total: Residues, masks: Iterable[Mask]) -> Integers:
-    """Remove masks from a sum (in place) and return it as signed integers."""
+def _unmasked(
+    context: SessionContext, total: Residues, masks: Iterable[Mask], noise: Sequence[NoiseKey] = ()
+) -> Integers:
+    """Remove masks and noise from a sum (in place) and return it as signed integers."""
     stream = MaskStream()
     for mask in masks:
         stream.apply(total, mask.key, mask.sign)
+    add_noise(context, total, noise, -1)
     return context.ring.decode(total)

@@ -33,20 +33,22 @@ class FrameBody(_message.Message):
     def __init__(self, round_digest: _Optional[bytes] = ..., sender: _Optional[int] = ..., receiver: _Optional[int] = ..., step: _Optional[str] = ..., head: _Optional[bytes] = ..., seen: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
 
 class KeyAdvertisement(_message.Message):
-    __slots__ = ("member", "channel_key", "mask_key", "seed_commitment", "nonce", "signature")
+    __slots__ = ("member", "channel_key", "mask_key", "seed_commitment", "nonce", "signature", "noise_commitments")
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_KEY_FIELD_NUMBER: _ClassVar[int]
     MASK_KEY_FIELD_NUMBER: _ClassVar[int]
     SEED_COMMITMENT_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_COMMITMENTS_FIELD_NUMBER: _ClassVar[int]
     member: int
     channel_key: bytes
     mask_key: bytes
     seed_commitment: bytes
     nonce: bytes
     signature: bytes
-    def __init__(self, member: _Optional[int] = ..., channel_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., seed_commitment: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    noise_commitments: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, member: _Optional[int] = ..., channel_key: _Optional[bytes] = ..., mask_key: _Optional[bytes] = ..., seed_commitment: _Optional[bytes] = ..., nonce: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., noise_commitments: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Directory(_message.Message):
     __slots__ = ("entries",)
@@ -55,32 +57,36 @@ class Directory(_message.Message):
     def __init__(self, entries: _Optional[_Iterable[_Union[KeyAdvertisement, _Mapping]]] = ...) -> None: ...
 
 class SealedShare(_message.Message):
-    __slots__ = ("dealer", "holder", "seed_hash", "key_hash", "sealed", "signature")
+    __slots__ = ("dealer", "holder", "seed_hash", "key_hash", "sealed", "signature", "noise_hashes")
     DEALER_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SEED_HASH_FIELD_NUMBER: _ClassVar[int]
     KEY_HASH_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_HASHES_FIELD_NUMBER: _ClassVar[int]
     dealer: int
     holder: int
     seed_hash: bytes
     key_hash: bytes
     sealed: bytes
     signature: bytes
-    def __init__(self, dealer: _Optional[int] = ..., holder: _Optional[int] = ..., seed_hash: _Optional[bytes] = ..., key_hash: _Optional[bytes] = ..., sealed: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    noise_hashes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, dealer: _Optional[int] = ..., holder: _Optional[int] = ..., seed_hash: _Optional[bytes] = ..., key_hash: _Optional[bytes] = ..., sealed: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., noise_hashes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Dealing(_message.Message):
-    __slots__ = ("shares", "own_seed_hash", "own_key_hash", "signature")
+    __slots__ = ("shares", "own_seed_hash", "own_key_hash", "signature", "own_noise_hashes")
     SHARES_FIELD_NUMBER: _ClassVar[int]
     OWN_SEED_HASH_FIELD_NUMBER: _ClassVar[int]
     OWN_KEY_HASH_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    OWN_NOISE_HASHES_FIELD_NUMBER: _ClassVar[int]
     shares: _containers.RepeatedCompositeFieldContainer[SealedShare]
     own_seed_hash: bytes
     own_key_hash: bytes
     signature: bytes
-    def __init__(self, shares: _Optional[_Iterable[_Union[SealedShare, _Mapping]]] = ..., own_seed_hash: _Optional[bytes] = ..., own_key_hash: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    own_noise_hashes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, shares: _Optional[_Iterable[_Union[SealedShare, _Mapping]]] = ..., own_seed_hash: _Optional[bytes] = ..., own_key_hash: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., own_noise_hashes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Inbox(_message.Message):
     __slots__ = ("dealers", "shares")
@@ -141,14 +147,16 @@ class OpenedShare(_message.Message):
     def __init__(self, dealer: _Optional[int] = ..., share: _Optional[bytes] = ...) -> None: ...
 
 class Opening(_message.Message):
-    __slots__ = ("seed_shares", "key_shares", "tags")
+    __slots__ = ("seed_shares", "key_shares", "tags", "noise_shares")
     SEED_SHARES_FIELD_NUMBER: _ClassVar[int]
     KEY_SHARES_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SHARES_FIELD_NUMBER: _ClassVar[int]
     seed_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
     key_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
     tags: UploadTags
-    def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., tags: _Optional[_Union[UploadTags, _Mapping]] = ...) -> None: ...
+    noise_shares: _containers.RepeatedCompositeFieldContainer[OpenedShare]
+    def __init__(self, seed_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., key_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ..., tags: _Optional[_Union[UploadTags, _Mapping]] = ..., noise_shares: _Optional[_Iterable[_Union[OpenedShare, _Mapping]]] = ...) -> None: ...
 
 class UploadTags(_message.Message):
     __slots__ = ("member", "tags", "signature")
@@ -161,16 +169,16 @@ class UploadTags(_message.Message):
     def __init__(self, member: _Optional[int] = ..., tags: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Unmasking(_message.Message):
-    __slots__ = ("secrets", "tags", "uploads", "terms")
+    __slots__ = ("secrets", "tags", "uploads", "noise_seeds")
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     UPLOADS_FIELD_NUMBER: _ClassVar[int]
-    TERMS_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SEEDS_FIELD_NUMBER: _ClassVar[int]
     secrets: _containers.RepeatedCompositeFieldContainer[OpenedSecret]
     tags: _containers.RepeatedCompositeFieldContainer[UploadTags]
     uploads: _containers.RepeatedScalarFieldContainer[bytes]
-    terms: _containers.RepeatedCompositeFieldContainer[OpenedTerm]
-    def __init__(self, secrets: _Optional[_Iterable[_Union[OpenedSecret, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[UploadTags, _Mapping]]] = ..., uploads: _Optional[_Iterable[bytes]] = ..., terms: _Optional[_Iterable[_Union[OpenedTerm, _Mapping]]] = ...) -> None: ...
+    noise_seeds: _containers.RepeatedCompositeFieldContainer[OpenedSecret]
+    def __init__(self, secrets: _Optional[_Iterable[_Union[OpenedSecret, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[UploadTags, _Mapping]]] = ..., uploads: _Optional[_Iterable[bytes]] = ..., noise_seeds: _Optional[_Iterable[_Union[OpenedSecret, _Mapping]]] = ...) -> None: ...
 
 class OpenedSecret(_message.Message):
     __slots__ = ("member", "secret")
@@ -179,18 +187,6 @@ class OpenedSecret(_message.Message):
     member: int
     secret: bytes
     def __init__(self, member: _Optional[int] = ..., secret: _Optional[bytes] = ...) -> None: ...
-
-class OpenedTerm(_message.Message):
-    __slots__ = ("member", "seed", "kind", "scale")
-    MEMBER_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    SCALE_FIELD_NUMBER: _ClassVar[int]
-    member: int
-    seed: bytes
-    kind: str
-    scale: float
-    def __init__(self, member: _Optional[int] = ..., seed: _Optional[bytes] = ..., kind: _Optional[str] = ..., scale: _Optional[float] = ...) -> None: ...
 
 class Attachment(_message.Message):
     __slots__ = ("length", "digest")

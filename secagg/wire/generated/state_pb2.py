@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from secagg.wire.generated import session_pb2 as secagg_dot_v1_dot_session__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15secagg/v1/state.proto\x12\tsecagg.v1\x1a\x17secagg/v1/session.proto\"<\n\nRemembered\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66rames\x18\x03 \x03(\x0c\"\x93\x01\n\nAdvertised\x12\x16\n\x0e\x63hannel_secret\x18\x01 \x01(\x0c\x12\x13\n\x0bmask_secret\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x0c\x12\x16\n\x0e\x64\x65\x61ling_secret\x18\x04 \x01(\x0c\x12\x32\n\radvertisement\x18\x05 \x01(\x0b\x32\x1b.secagg.v1.KeyAdvertisement\"\x9a\x01\n\x05\x44\x65\x61lt\x12\x16\n\x0e\x63hannel_secret\x18\x01 \x01(\x0c\x12\x13\n\x0bmask_secret\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x0c\x12\'\n\tdirectory\x18\x04 \x01(\x0b\x32\x14.secagg.v1.Directory\x12\x16\n\x0eown_seed_share\x18\x05 \x01(\x0c\x12\x15\n\rown_key_share\x18\x06 \x01(\x0c\"B\n\tHeldShare\x12\x0e\n\x06\x64\x65\x61ler\x18\x01 \x01(\r\x12\x12\n\nseed_share\x18\x02 \x01(\x0c\x12\x11\n\tkey_share\x18\x03 \x01(\x0c\"b\n\x08Uploaded\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65\x61lers\x18\x02 \x03(\r\x12\"\n\x04held\x18\x03 \x03(\x0b\x32\x14.secagg.v1.HeldShare\x12\x0e\n\x06upload\x18\x04 \x01(\x0c\"\x84\x01\n\x08\x45ndorsed\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65\x61lers\x18\x02 \x03(\r\x12\"\n\x04held\x18\x03 \x03(\x0b\x32\x14.secagg.v1.HeldShare\x12\x11\n\tsurvivors\x18\x04 \x03(\r\x12\x0e\n\x06upload\x18\x05 \x01(\x0c\x12\r\n\x05total\x18\x06 \x01(\x0c\"\x1b\n\x06Opened\x12\x11\n\tsurvivors\x18\x01 \x03(\r\"\x0f\n\rPlainUploadedb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15secagg/v1/state.proto\x12\tsecagg.v1\x1a\x17secagg/v1/session.proto\"<\n\nRemembered\x12\r\n\x05state\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\x0c\x12\x0e\n\x06\x66rames\x18\x03 \x03(\x0c\"\xa7\x01\n\nAdvertised\x12\x16\n\x0e\x63hannel_secret\x18\x01 \x01(\x0c\x12\x13\n\x0bmask_secret\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x0c\x12\x16\n\x0e\x64\x65\x61ling_secret\x18\x04 \x01(\x0c\x12\x32\n\radvertisement\x18\x05 \x01(\x0b\x32\x1b.secagg.v1.KeyAdvertisement\x12\x12\n\nnoise_seed\x18\x06 \x01(\x0c\"\xc8\x01\n\x05\x44\x65\x61lt\x12\x16\n\x0e\x63hannel_secret\x18\x01 \x01(\x0c\x12\x13\n\x0bmask_secret\x18\x02 \x01(\x0c\x12\x0c\n\x04seed\x18\x03 \x01(\x0c\x12\'\n\tdirectory\x18\x04 \x01(\x0b\x32\x14.secagg.v1.Directory\x12\x16\n\x0eown_seed_share\x18\x05 \x01(\x0c\x12\x15\n\rown_key_share\x18\x06 \x01(\x0c\x12\x12\n\nnoise_seed\x18\x07 \x01(\x0c\x12\x18\n\x10own_noise_shares\x18\x08 \x03(\x0c\"X\n\tHeldShare\x12\x0e\n\x06\x64\x65\x61ler\x18\x01 \x01(\r\x12\x12\n\nseed_share\x18\x02 \x01(\x0c\x12\x11\n\tkey_share\x18\x03 \x01(\x0c\x12\x14\n\x0cnoise_shares\x18\x04 \x03(\x0c\"b\n\x08Uploaded\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65\x61lers\x18\x02 \x03(\r\x12\"\n\x04held\x18\x03 \x03(\x0b\x32\x14.secagg.v1.HeldShare\x12\x0e\n\x06upload\x18\x04 \x01(\x0c\"\x84\x01\n\x08\x45ndorsed\x12\x11\n\tdirectory\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64\x65\x61lers\x18\x02 \x03(\r\x12\"\n\x04held\x18\x03 \x03(\x0b\x32\x14.secagg.v1.HeldShare\x12\x11\n\tsurvivors\x18\x04 \x03(\r\x12\x0e\n\x06upload\x18\x05 \x01(\x0c\x12\r\n\x05total\x18\x06 \x01(\x0c\"\x1b\n\x06Opened\x12\x11\n\tsurvivors\x18\x01 \x03(\r\"\x0f\n\rPlainUploadedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,17 +35,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REMEMBERED']._serialized_start=61
   _globals['_REMEMBERED']._serialized_end=121
   _globals['_ADVERTISED']._serialized_start=124
-  _globals['_ADVERTISED']._serialized_end=271
-  _globals['_DEALT']._serialized_start=274
-  _globals['_DEALT']._serialized_end=428
-  _globals['_HELDSHARE']._serialized_start=430
-  _globals['_HELDSHARE']._serialized_end=496
-  _globals['_UPLOADED']._serialized_start=498
-  _globals['_UPLOADED']._serialized_end=596
-  _globals['_ENDORSED']._serialized_start=599
-  _globals['_ENDORSED']._serialized_end=731
-  _globals['_OPENED']._serialized_start=733
-  _globals['_OPENED']._serialized_end=760
-  _globals['_PLAINUPLOADED']._serialized_start=762
-  _globals['_PLAINUPLOADED']._serialized_end=777
+  _globals['_ADVERTISED']._serialized_end=291
+  _globals['_DEALT']._serialized_start=294
+  _globals['_DEALT']._serialized_end=494
+  _globals['_HELDSHARE']._serialized_start=496
+  _globals['_HELDSHARE']._serialized_end=584
+  _globals['_UPLOADED']._serialized_start=586
+  _globals['_UPLOADED']._serialized_end=684
+  _globals['_ENDORSED']._serialized_start=687
+  _globals['_ENDORSED']._serialized_end=819
+  _globals['_OPENED']._serialized_start=821
+  _globals['_OPENED']._serialized_end=848
+  _globals['_PLAINUPLOADED']._serialized_start=850
+  _globals['_PLAINUPLOADED']._serialized_end=865
 # @@protoc_insertion_point(module_scope)

@@ -18,44 +18,52 @@ class Remembered(_message.Message):
     def __init__(self, state: _Optional[str] = ..., content: _Optional[bytes] = ..., frames: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Advertised(_message.Message):
-    __slots__ = ("channel_secret", "mask_secret", "seed", "dealing_secret", "advertisement")
+    __slots__ = ("channel_secret", "mask_secret", "seed", "dealing_secret", "advertisement", "noise_seed")
     CHANNEL_SECRET_FIELD_NUMBER: _ClassVar[int]
     MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     DEALING_SECRET_FIELD_NUMBER: _ClassVar[int]
     ADVERTISEMENT_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SEED_FIELD_NUMBER: _ClassVar[int]
     channel_secret: bytes
     mask_secret: bytes
     seed: bytes
     dealing_secret: bytes
     advertisement: _session_pb2.KeyAdvertisement
-    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., dealing_secret: _Optional[bytes] = ..., advertisement: _Optional[_Union[_session_pb2.KeyAdvertisement, _Mapping]] = ...) -> None: ...
+    noise_seed: bytes
+    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., dealing_secret: _Optional[bytes] = ..., advertisement: _Optional[_Union[_session_pb2.KeyAdvertisement, _Mapping]] = ..., noise_seed: _Optional[bytes] = ...) -> None: ...
 
 class Dealt(_message.Message):
-    __slots__ = ("channel_secret", "mask_secret", "seed", "directory", "own_seed_share", "own_key_share")
+    __slots__ = ("channel_secret", "mask_secret", "seed", "directory", "own_seed_share", "own_key_share", "noise_seed", "own_noise_shares")
     CHANNEL_SECRET_FIELD_NUMBER: _ClassVar[int]
     MASK_SECRET_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     OWN_SEED_SHARE_FIELD_NUMBER: _ClassVar[int]
     OWN_KEY_SHARE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SEED_FIELD_NUMBER: _ClassVar[int]
+    OWN_NOISE_SHARES_FIELD_NUMBER: _ClassVar[int]
     channel_secret: bytes
     mask_secret: bytes
     seed: bytes
     directory: _session_pb2.Directory
     own_seed_share: bytes
     own_key_share: bytes
-    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., directory: _Optional[_Union[_session_pb2.Directory, _Mapping]] = ..., own_seed_share: _Optional[bytes] = ..., own_key_share: _Optional[bytes] = ...) -> None: ...
+    noise_seed: bytes
+    own_noise_shares: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, channel_secret: _Optional[bytes] = ..., mask_secret: _Optional[bytes] = ..., seed: _Optional[bytes] = ..., directory: _Optional[_Union[_session_pb2.Directory, _Mapping]] = ..., own_seed_share: _Optional[bytes] = ..., own_key_share: _Optional[bytes] = ..., noise_seed: _Optional[bytes] = ..., own_noise_shares: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class HeldShare(_message.Message):
-    __slots__ = ("dealer", "seed_share", "key_share")
+    __slots__ = ("dealer", "seed_share", "key_share", "noise_shares")
     DEALER_FIELD_NUMBER: _ClassVar[int]
     SEED_SHARE_FIELD_NUMBER: _ClassVar[int]
     KEY_SHARE_FIELD_NUMBER: _ClassVar[int]
+    NOISE_SHARES_FIELD_NUMBER: _ClassVar[int]
     dealer: int
     seed_share: bytes
     key_share: bytes
-    def __init__(self, dealer: _Optional[int] = ..., seed_share: _Optional[bytes] = ..., key_share: _Optional[bytes] = ...) -> None: ...
+    noise_shares: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, dealer: _Optional[int] = ..., seed_share: _Optional[bytes] = ..., key_share: _Optional[bytes] = ..., noise_shares: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Uploaded(_message.Message):
     __slots__ = ("directory", "dealers", "held", "upload")

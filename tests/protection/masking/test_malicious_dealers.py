@@ -168,7 +168,7 @@ def dealt_by_hand(seeds: Shares, keys: Shares) -> Rehearsal:
     directory = session.inbox[DEALER]
     session.answer()
     binding = bind.session_binding(session.context, directory.digest)
-    session.outbox[DEALER] = _deal(session.parties[DEALER], binding, directory, seeds, keys)
+    session.outbox[DEALER] = _deal(session.parties[DEALER], binding, directory, {"seed": seeds, "key": keys})
     dealt = session.states[DEALER]
     session.states[DEALER] = replace(dealt, own_seed_share=seeds[DEALER], own_key_share=keys[DEALER])
     return session

@@ -17,7 +17,6 @@ from secagg.protection.masking.messages import (
     Directory,
     Inbox,
     OpenedSecret,
-    OpenedTerm,
     Survivors,
     Unmasking,
     UploadTags,
@@ -186,10 +185,10 @@ LIES: dict[str, tuple[int, str, Callable[[Shown], Shown]]] = {
         "the one secret of every client",
         lambda shown: shown.listing(secrets=(*shown.listed.secrets, OpenedSecret(7, b"s" * 32))),
     ),
-    "a term to subtract": (
+    "a noise seed in a plan without noise levels": (
         SERVER_INDEX,
-        "takes a noise from the sum",
-        lambda shown: shown.listing(terms=(OpenedTerm(1, b"s" * 32, "noise", 1.0),)),
+        "noise seeds of all clients in the sum, or of none",
+        lambda shown: shown.listing(noise_seeds=(OpenedSecret(1, b"s" * 32),)),
     ),
     "tags left out": (
         SERVER_INDEX,

@@ -134,7 +134,8 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     noise = noise_left(view, len(honest))
     found = (HONEST_LEFT.exact(float(len(honest))), *(measure_signals(rest, noise) if noise else ()))
     if view.claim is not None:
-        epsilon = view.claim.releases.epsilon(view.claim.delta, honest=len(honest) if by_clients else None)
+        counted = {"honest": len(honest), "missing": len(view.clients) - len(view.members)} if by_clients else {}
+        epsilon = view.claim.releases.epsilon(view.claim.delta, **counted)
         found += (EPSILON.exact(epsilon, ceiling=view.claim.epsilon),)
     found += _measure_membership(rest, noise, knowledge, honest)
     broken = crosses(found)
