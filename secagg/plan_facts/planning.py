@@ -343,8 +343,8 @@ def _noise_of_parties(
     noisers = NoiseParties.of(plan, choices.noise, roster, survivors)
     levels, noises = _least_noise(plan, roster, noisers, choices, adjacency, delta)
     is_asked, found = choices.surplus_noise is SurplusNoise.REMOVE, (levels, noises, ())
-    is_worth_it = noisers.mechanism is Mechanism.DISCRETE_SHARES and noisers.parties <= MOST_BY_DEFAULT
-    if choices.surplus_noise is SurplusNoise.KEEP or not (is_worth_it or is_asked):
+    is_kept = choices.surplus_noise is SurplusNoise.KEEP or noisers.mechanism is Mechanism.GAUSSIAN
+    if is_kept or (noisers.parties > MOST_BY_DEFAULT and not is_asked):
         return found
     fixed, refusal = choices if is_asked else replace(choices, levels=levels), None
     for noise_levels in levels_for(noisers.parties - survivors):

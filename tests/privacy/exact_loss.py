@@ -27,7 +27,11 @@ def law_of(sigma: float, shares: int) -> Floats:
 
 def losses_of(sigma: float, shares: int, shift: int) -> Losses:
     """Of one entry that neighbours move by `shift`."""
-    law = law_of(sigma, shares)
+    return losses_between(law_of(sigma, shares), shift)
+
+
+def losses_between(law: Floats, shift: int) -> Losses:
+    """Of one entry with this law of the noise that neighbours move by `shift`."""
     here, moved = law[shift:], law[: len(law) - shift]
     seen = here > 1e-30
     return np.log(here[seen]) - np.log(moved[seen]), here[seen]

@@ -15,6 +15,7 @@ from secagg.crypto.signatures import SigningKey
 from secagg.encoding import Ring
 from secagg.experiments.session import InMemorySession
 from secagg.protection import LocalParty, SessionContext, protection_named
+from secagg.protection.interface import RemovableNoise
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 
@@ -39,8 +40,9 @@ def context_for(
     plan: bytes = b"plan",
     min_clients_in_sum: int = 1,
     proves_bits: bool = False,
+    noise_levels: tuple[int, ...] = (),
 ) -> SessionContext:
-    """The public facts of a session of clients 1…n, called c1…cn."""
+    """The public facts of a session of clients 1…n, called c1…cn; each noise level has a sigma of its own."""
     members = range(1, clients + 1)
     return SessionContext(
         round_digest=plan.ljust(32, b"."),
@@ -54,6 +56,9 @@ def context_for(
         dropouts=dropouts,
         min_clients_in_sum=min_clients_in_sum,
         proves_bits=proves_bits,
+        removable=tuple(
+            RemovableNoise(missing, ((10.0 + 5 * place, length),)) for place, missing in enumerate(noise_levels)
+        ),
     )
 
 

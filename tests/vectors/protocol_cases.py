@@ -5,6 +5,10 @@ import math
 from typing import Any
 
 from tests.vectors import independent as reference
+from tests.vectors.discrete_noise import discrete_noise
+
+SEGMENTS = [(2.4501953125, 7), (1234.5, 5), (2.4501953125, 4), (987654321.0009765625, 6), (40.0, 40)]
+"""Sigmas and numbers of entries of removable noise; one sigma comes twice."""
 
 
 def derivations() -> dict[str, Any]:
@@ -20,6 +24,8 @@ def derivations() -> dict[str, Any]:
     total = bytes([4] * 32)
     endorsed = (round_digest, session_id, roster, directory, dealers, survivors, total)
     challenge, tags = reference.digest("challenge", *endorsed), bytes(range(80))
+    first_level, second_level = ((level).to_bytes(4, "big") for level in (1, 2))
+    noise_key = reference.derive(secret, binding, "removable noise", second_level, low)
     inputs = {
         "round_digest": round_digest,
         "session_id": session_id,
@@ -40,6 +46,11 @@ def derivations() -> dict[str, Any]:
         "seed_commitment": reference.digest("seed commitment", round_digest, low, secret),
         "seed_share_hash": reference.digest("seed share", binding, low, high, share),
         "key_share_hash": reference.digest("key share", binding, low, high, share),
+        "noise_share_hash": reference.digest("noise 2 share", binding, low, high, share),
+        "noise_coefficients_key": reference.derive(secret, binding, "share coefficients", b"noise 1", low),
+        "noise_commitment": reference.digest("noise commitment", round_digest, low, first_level, secret),
+        "next_noise_seed": reference.digest("next noise seed", secret),
+        "noise_key": noise_key,
         "share_info": reference.envelope_info(binding, "Dealing", 3, 300),
         "endorsement": reference.ed25519_sign(secret, reference.labelled("survivors", *endorsed)),
         "challenge": challenge,
@@ -53,6 +64,7 @@ def derivations() -> dict[str, Any]:
         "members": {"low": 3, "high": 300, "dealers": [1, 2, 300], "survivors": [1, 300]},
         "expected": {name: value.hex() for name, value in expected.items()},
         "sums": [_sum(bits, challenge) for bits in (8, 32, 40, 48, 64)],
+        "noise": {"segments": SEGMENTS, "drawn": discrete_noise(noise_key, SEGMENTS)},
     }
 
 

@@ -13,7 +13,7 @@ from secagg.data.records import DOMAIN
 from secagg.encoding import Integers
 from secagg.encoding.grid import Origin
 from secagg.features.local_records import quantised_records
-from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.planning import PlanChoices, PublicData, SurplusNoise, make_plan
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
@@ -29,9 +29,10 @@ WIDE = 128
 
 
 def make_setup(clients: int = 5, dimension: int = 4, classes: int = 3, refine: int = 0, **choices: Any) -> RoundSetup:
-    """The first session of a plan, ε = 1 unless said otherwise."""
+    """The first session of a plan, ε = 1 and all noise of the members kept unless said otherwise."""
     data = PublicData("features", (dimension,), tuple(f"class {number}" for number in range(classes)), None, None)
     fixed: dict[str, Any] = {"epsilon": 1.0, "delta": DELTA, "adjacency": Adjacency.ADD_REMOVE, "max_records": 64}
+    fixed |= {"surplus_noise": SurplusNoise.KEEP}
     given = PlanChoices(**{**fixed, "parameters": (("refine", refine),), **choices})
     roster, _ = make_roster(clients, given.protection)
     return RoundSetup.of(make_plan(data, roster, given, OperatingSystem()), roster)

@@ -9,7 +9,9 @@ from secagg.crypto.agreement import AgreementKey
 from secagg.crypto.labels import digest, number
 from secagg.crypto.signatures import SigningKey
 from secagg.errors import MalformedMessage
+from secagg.protection.interface import RemovableNoise
 from secagg.protection.masking import derivations as bind
+from secagg.protection.masking.removal import NoiseKey
 from secagg.protection.masking.tags import (
     no_words,
     pack_total,
@@ -53,6 +55,11 @@ def test_all_derivations_are_those_of_the_vector() -> None:
         "seed_commitment": bind.seed_commitment(given["secret"], low, context),
         "seed_share_hash": bind.share_hash("seed", given["share"], low, high, binding),
         "key_share_hash": bind.share_hash("key", given["share"], low, high, binding),
+        "noise_share_hash": bind.share_hash(bind.noise_kind(2), given["share"], low, high, binding),
+        "noise_coefficients_key": bind.coefficients_key(given["secret"], bind.noise_kind(1), low, binding),
+        "noise_commitment": bind.noise_commitment(given["secret"], 1, low, context),
+        "next_noise_seed": bind.next_noise_seed(given["secret"]),
+        "noise_key": bind.noise_key(given["secret"], 2, low, binding),
         "share_info": bind.share_address(binding, low, high).info,
         "endorsement": SigningKey.from_bytes(given["secret"]).sign("survivors", *parts),
         "challenge": challenge,
@@ -118,3 +125,12 @@ def test_every_derived_key_is_of_one_use() -> None:
             bind.self_mask_key(given["secret"], 2, binding),
         ]
     assert len(set(found)) == len(found)
+
+
+def test_removable_noise_is_that_of_the_vector() -> None:
+    """The noise of a key is what an independent sampler draws from the same AES-256-CTR stream."""
+    segments = tuple((sigma, count) for sigma, count in VECTOR["noise"]["segments"])
+    context = replace(context_for(), removable=(RemovableNoise(0, ()), RemovableNoise(1, segments)))
+    key = bytes.fromhex(VECTOR["expected"]["noise_key"])
+    assert NoiseKey(2, key).draw(context).tolist() == VECTOR["noise"]["drawn"]
+    assert NoiseKey(2, bytes([key[0] ^ 1]) + key[1:]).draw(context).tolist() != VECTOR["noise"]["drawn"]
