@@ -150,12 +150,14 @@ def measure_personal(
 class AdaptedClients:
     """Mean accuracies before and after clients adapt the head to their own records; `how` names the adaptation.
 
-    Over the `clients` clients that could be measured. `local_…` is what one expects on records distributed like the
-    client's own: the accuracies on the held-out records of each (domain,) class, weighted by the client's shares of
-    these; no held-out record needs to be dealt to anybody. `before`: by the head that came from the sum. `after`: by
-    the adapted head. `only`: without a federation, by softmax regression (L-BFGS to convergence) on the records that
-    adaptation uses, then the same training, held by nothing. `in_domain_…`: on held-out records of the domains that the
-    client has; `out_of_domain_…`: of the others. None where the data tell no domains apart, or no client lacks one.
+    All are in [0, 1], over the `clients` clients that could be measured. `local_…` is what one expects on records
+    distributed like the client's own: the accuracies on the held-out records of each (domain,) class, weighted by the
+    client's shares of these; no held-out record needs to be dealt to anybody. `before`: by the head that came from the
+    sum. `after`: by the adapted head. `only`: without a federation, by softmax regression (L-BFGS to convergence) on
+    the records that adaptation uses, then the same training, held by nothing. `in_domain_…`: on held-out records of the
+    domains that the client has; `out_of_domain_…`: of the others; both weight clients by the number of these records
+    (ind acc and ood acc, MPFT's Eq. 3). `before` is of one model for all: there both are one number, where each client
+    has one domain and each domain as many clients. None where the data tell no domains apart, or no client lacks one.
     """
 
     how: str
@@ -189,7 +191,7 @@ def adapt_clients(
         raise BadInput("nothing is held out to measure adaptation on", remedy="leave out --adapt")
     held_out = measurable.held_out
     means = class_means(head, method_named(method).traits.weights, grid) if adaptation.loss == "align" else None
-    found: list[list[float | None]] = []  # of each client the last seven fields
+    found: list[list[tuple[float, int]]] = []  # of each client the last seven fields, each with its weight
     for number, rows in enumerate(clients):
         if progress is not None:
             progress(number, len(clients))
@@ -203,13 +205,14 @@ def adapt_clients(
             alone = adapt(alone, few.inputs, few.labels, replace(adaptation, weight=0.0))
             right = [predict(each, held_out.inputs) == held_out.labels for each in (head, adapted, alone)]
             inside = np.isin(held_out.cells // measurable.classes, own.cells // measurable.classes)
-            measures: list[float | None] = [float(np.average(each, weights=weights)) for each in right]
+            measures = [(float(np.average(each, weights=weights)), 1) for each in right]
             for side in (inside, ~inside):
-                known = measurable.domains > 1 and side.any()
-                measures += [float(each[side].mean()) if known else None for each in right[:2]]
+                count = int(side.sum()) if measurable.domains > 1 else 0
+                measures += [(float(each[side].mean()) if count else 0.0, count) for each in right[:2]]
             found.append(measures)
     if not found:
         raise BadInput("no client has records to adapt to", remedy="use fewer clients, or another partition")
-    columns = [[value for value in column if value is not None] for column in zip(*found, strict=True)]
-    before, after, only, *by_domain = (fmean(column) if column else None for column in columns)
+    values, counts = np.moveaxis(np.array(found), 2, 0)
+    known = zip(values.T, counts.T, strict=True)
+    before, after, only, *by_domain = (fmean(own, each) if each.any() else None for own, each in known)
     return AdaptedClients(str(adaptation), len(found), before, after, only, *by_domain)  # type: ignore[arg-type]

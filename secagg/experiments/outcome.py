@@ -218,7 +218,7 @@ def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
     names = ("accuracy", "correct", "total")
     values = [{name: getattr(each.evaluation, name) for name in names} for each in found]
     domains = {each.domain: own | {"left_out": each.left_out} for each, own in zip(found, values, strict=True)}
-    means = {"in_domain": fmean(inside) if inside else None, "out_of_domain": fmean(outside) if outside else None}
+    means = {"in_domain": fmean(inside) if inside else None, "left_out_domain": fmean(outside) if outside else None}
     return {"domains": domains, **means}
 
 

@@ -27,11 +27,14 @@ class _DomainResult(TypedDict):
 
 
 class _ByDomain(TypedDict):
-    """The accuracy of each domain, and the means over the domains that clients had and over those left out."""
+    """The accuracy of each domain, and the means over the domains that clients had and over those left out.
+
+    `left_out_domain` is of domains that no client had: not MPFT's ood acc, which is of other clients' domains.
+    """
 
     domains: dict[str, _DomainResult]
     in_domain: float | None
-    out_of_domain: float | None
+    left_out_domain: float | None
 
 
 class RoundResult(TypedDict):

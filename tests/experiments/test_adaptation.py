@@ -88,7 +88,7 @@ def test_local_accuracy_is_expected_under_the_clients_own_shares() -> None:
 
 
 def test_domains_are_told_apart() -> None:
-    """In-domain is the held-out records of the client's domains, out-of-domain all others; the mean is over clients."""
+    """In-domain is the held-out records of the client's domains, out-of-domain all others; the mean is over records."""
     features = by_hand(
         [(0, "art"), (1, "art"), (0, "photo"), (1, "photo")],
         [(1.0, 0, "art"), (1.0, 1, "art"), (1.0, 0, "photo"), (-1.0, 1, "photo")],
@@ -100,6 +100,17 @@ def test_domains_are_told_apart() -> None:
     mixed = adapted(features, [[0, 1, 2, 3]])
     assert mixed.in_domain_before == 0.75
     assert mixed.out_of_domain_before is None
+
+
+def test_one_model_has_one_accuracy_in_and_out_of_domain() -> None:
+    """Before adaptation both are the accuracy on all held-out records, however many each domain has (MPFT's Eq. 3)."""
+    features = by_hand(
+        [(0, "art"), (1, "art"), (0, "photo"), (1, "photo"), (0, "sketch"), (1, "sketch")],
+        [(1.0, 0, "art"), (1.0, 1, "art"), (1.0, 1, "art"), (1.0, 0, "photo"), (-1.0, 1, "photo"), (1.0, 1, "sketch")],
+    )
+    found = adapted(features, [[0, 1], [2, 3], [4, 5]])
+    assert found.in_domain_before == pytest.approx(3 / 6)
+    assert found.out_of_domain_before == pytest.approx(3 / 6)
 
 
 def test_clients_that_cannot_be_measured_are_left_out() -> None:

@@ -75,7 +75,7 @@ def with_domains(accuracies: tuple[float, ...], seed: int, left: str | None = No
     inside = [accuracy for name, accuracy in zip("abc", accuracies, strict=True) if name != left]
     plain = run(accuracies["abc".index(left)] if left else 0.5, seed, leave_out=left and f"domain={left}", **settings)
     assert plain.result is not None
-    found = {"domains": domains, "in_domain": sum(inside) / len(inside), "out_of_domain": None}
+    found = {"domains": domains, "in_domain": sum(inside) / len(inside), "left_out_domain": None}
     return Run(plain.settings, {**plain.result, "by_domain": found}, None, plain.unprotected)
 
 

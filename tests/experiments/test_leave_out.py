@@ -68,7 +68,7 @@ def test_accuracy_is_that_of_the_left_out_domain() -> None:
         "total": 30,
         "left_out": True,
     }
-    assert found["out_of_domain"] == result.evaluation.accuracy
+    assert found["left_out_domain"] == result.evaluation.accuracy
     inside = [found["domains"][name] for name in ("art", "sketch")]
     assert [(each["total"], each["left_out"]) for each in inside] == [(10, False)] * 2
     assert found["in_domain"] == pytest.approx((inside[0]["accuracy"] + inside[1]["accuracy"]) / 2)
@@ -88,7 +88,7 @@ def test_domains_sum_to_the_total(method: str) -> None:
     mean = sum(each.evaluation.accuracy * each.evaluation.total for each in result.by_domain) / result.evaluation.total
     assert mean == pytest.approx(result.evaluation.accuracy)
     found = result.to_json()["by_domain"]
-    assert found["out_of_domain"] is None
+    assert found["left_out_domain"] is None
     assert not any(each["left_out"] for each in found["domains"].values())
 
 

@@ -1,0 +1,66 @@
+"""Write the table of the papers' claims in methods/README.md from methods/claims.toml.
+
+`python -m tests.benchmarks.claims` writes it between its marks there. `tests/reproduction/test_claims.py` holds the
+quotes and figures against the papers' texts.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+
+from tests.architecture.source import ROOT
+from tests.benchmarks import leaving
+
+README, SOURCE = leaving.README, ROOT / "methods" / "claims.toml"
+BEGIN = "<!-- made by: python -m tests.benchmarks.claims -->\n"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper, verbatim, and what was shown of it here; the fields are those of methods/claims.toml."""
+
+    system: str
+    paper: str
+    section: str
+    quotes: tuple[str, ...]
+    contrast: str
+    shown: str
+    differs: str
+    chapter: str = ""
+    table: str = ""
+    rows: tuple[str, ...] = ()
+    figures: str = ""
+
+    @property
+    def place(self) -> str:
+        """The place in the paper: chapter, section and table, as far as the text has them."""
+        return ", ".join(filter(None, (self.chapter.lower(), self.section, self.table.partition(":")[0])))
+
+
+def read_claims() -> tuple[Claim, ...]:
+    """Read all claims. Raises TypeError for an unknown or missing field."""
+    found = tomllib.loads(SOURCE.read_text(encoding="utf-8"))["claim"]
+    return tuple(Claim(**{key: tuple(v) if isinstance(v, list) else v for key, v in each.items()}) for each in found)
+
+
+def row_of(claim: Claim) -> str:
+    """Return a row of the table, in Markdown."""
+    said = " … ".join(f"“{quote}”" for quote in claim.quotes)
+    cells = claim.system, f"{said} ({claim.place})", claim.figures, claim.contrast, claim.shown, claim.differs
+    return "| " + " | ".join(cells) + " |"
+
+
+def table() -> str:
+    """Return all rows, in Markdown."""
+    heads = "system", "the paper's claim", "its figures", "the contrast here", "shown so far", "what differs"
+    return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *map(row_of, read_claims())]) + "\n"
+
+
+def main() -> None:
+    """Write the table into methods/README.md."""
+    README.write_text(leaving.placed(README.read_text(encoding="utf-8"), table(), BEGIN), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
