@@ -68,6 +68,10 @@ class PrivacyClaim:
         """Return the ε, rounded up, of the first `sums` sums alone, out of the plan's `of` sums."""
         return self.releases.until(sums).epsilon(self.delta)
 
+    def of_group(self, records: int) -> float:
+        """Return ε, rounded up, of `records` ≥ 1 units together (README.md, *People with several records*)."""
+        return max(self.epsilon, self.releases.whole().group_epsilon(records, self.delta))
+
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
         """Return ε, rounded up, if `dropped` noise shares never arrive and the adversary knows `colluding` more.
 
@@ -138,6 +142,10 @@ class TrainingClaim:
     def after(self, sums: int, of: int) -> float:
         """Return ε, rounded up, of the clients' training for the first `sums` of the plan's `of` sums alone."""
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
+
+    def of_group(self, records: int) -> float:
+        """Return ε, rounded up, of `records` ≥ 1 records together (README.md, *People with several records*)."""
+        return max(self.epsilon, self.cost.group_epsilon(records, self.delta))
 
     def sentence(self) -> str:
         """Return the claim in plain words: the (ε, δ) of what leaves a client, and the noise that it rests on."""

@@ -20,7 +20,8 @@ from tests.agreement.federation_files import small_roster
 from tests.worlds.setups import IN_SUMS, make_setup
 
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
-PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a bad record", "grid"]
+PROMISE_ROWS = ["promise", "several records", "against", "noise of one party", "surplus noise", "what breaks it"]
+PROMISE_ROWS += ["a bad record", "grid"]
 
 
 def explained(**choices):
