@@ -140,16 +140,16 @@ class Account:
         is_hidden = protection_named(self.plan.protection).hides_vectors
         return max(1, self.clients - missing - known) if is_hidden else 1
 
-    def shares(self, kind: SumFacts, missing: int) -> Floats:
-        """Variance of one client's noise in each entry of a sum, less the parts that are removed."""
+    def parts(self, kind: SumFacts, missing: int) -> list[Floats]:
+        """Variances of the parts of one client's noise that are not removed, in each entry of a sum."""
         assert kind.calibration is not None
         stays = (each.segments for each in kind.context.removable if missing > each.missing)
-        return np.sum([_flat(each) for each in (kind.calibration.segments, *stays)], axis=0)
+        return [_flat(each) for each in (kind.calibration.segments, *stays)]
 
     def variances(self, kind: SumFacts, missing: int) -> Floats:
         """Variance of the Gaussian noise that hides an honest client, in each entry of a sum."""
-        shares = self.shares(kind, missing)
-        return shares if self.plan.noise == NoiseFrom.AGGREGATOR else self.honest(missing) * shares - ROUNDING
+        share = np.sum(self.parts(kind, missing), axis=0)
+        return share if self.plan.noise == NoiseFrom.AGGREGATOR else self.honest(missing) * share - ROUNDING
 
     def visits(self, kind: SumFacts) -> int:
         """The most of a kind's sums that one client is in, counted in schedules that eight seeds draw."""

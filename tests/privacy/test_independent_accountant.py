@@ -47,11 +47,8 @@ UPDATES = {"method": "fedavg", "parameters": (("rounds", 4),), "unit": WHOLE}
 PROTOTYPES = {"method": "prototypes", "parameters": (), "clients": 12, "dropouts": 3}
 PROJECTIONS = {"rounds": 2, "steps": 2, "sampling": 0.3, "width": 8, "sum_share": 0.6}
 MIXED = {"method": "fedpcl", "epsilon": 2.0, "parameters": tuple(PROJECTIONS.items())}
-STEPS = {
-    "method": "fedavg",
-    "parameters": (("rounds", 5), ("sampling", 0.2), ("steps", 10)),
-    "noise": NoiseFrom.MEMBER,
-}
+SAMPLED = (("rounds", 5), ("sampling", 0.2), ("steps", 10))
+STEPS = {"method": "fedavg", "parameters": SAMPLED, "noise": NoiseFrom.MEMBER}
 FOUR_OF_TEN: dict[str, Any] = {"clients": 10, "dropouts": 4}
 GATED: dict[str, Any] = {"clients": 10, "dropouts": 3, "class_gate": 2}
 
@@ -105,8 +102,10 @@ every_plan = pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.long] if each in LONG else []) for each in PLANS]
 )
 GENEROUS = {"a client replaced": 0.74}
-"""Plans that cost clearly less than they claim, as a share of the claim: there each block is taken to move by 2·M times
-a record's length, where 2·(n + a + b)·M² is the most (√2·M times each)."""
+"""Plans that cost clearly less than they claim, and the part of the claim that they cost at least.
+
+The claim takes each block to move by 2·M lengths of a record, though no two records move all blocks so far together.
+"""
 
 
 @cache
@@ -123,7 +122,7 @@ def excess(setup: RoundSetup) -> float:
 
 @every_plan
 def test_claim_is_the_cost(name: str) -> None:
-    """At no number of missing clients a plan costs more than it claims, and at the worst it costs 98 % of that."""
+    """A plan costs no more than it claims, however many clients are missing, and 98 % of that at the worst number."""
     setup = planned(name)
     account = Account(setup.plan, setup)
     assert bool(setup.plan.noise_levels) == (name in REMOVING or name in TRAINING or "beside a gate" in name)
@@ -153,8 +152,7 @@ def test_exact_law_is_that_of_a_rounded_gaussian(name: str) -> None:
     account, kind = Account(setup.plan, setup), setup.facts.kinds[0]
     distance = kind.layout.blocks[0].multiplier
     for missing in account.missing:
-        stays = (each.segments for each in kind.context.removable if missing > each.missing)
-        variances = [segments[0][0] ** 2 for segments in (kind.calibration.segments, *stays)]
+        variances = [float(part[0]) for part in account.parts(kind, missing)]
         if (whole := account.honest(missing) * sum(variances)) > 30_000:
             continue
         mu, bare = (float(distance / np.sqrt(whole - less)) for less in (ROUNDING, 0.0))
