@@ -424,6 +424,8 @@ def _enough(claim: Claim) -> str:
     first = claim.releases.first
     if claim.each_alone:
         return "Each client's own is what hides it."
+    if first.lower:
+        return f"{first.parties} add theirs, and in each sum all but {first.known} must be honest"
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 

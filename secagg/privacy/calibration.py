@@ -155,6 +155,11 @@ class NoiseCalibration:
         return self.sensitivity.adjacency
 
     @property
+    def known(self) -> int:
+        """The most shares in a sum that the adversary may know, where there are `lower` levels: the same at each."""
+        return self.parties - self.lower[0].missing - self.lower[0].fewest
+
+    @property
     def parts(self) -> tuple[tuple[tuple[float, int], ...], ...]:
         """For each part of a party's noise, pairs (σ, number of consecutive entries) in the flat vector's order.
 

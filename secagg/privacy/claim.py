@@ -107,7 +107,10 @@ class PrivacyClaim:
             if parties == 1:
                 return "It holds while the party that adds the noise is honest."
             return f"It holds while at least one of {parties} parties that add the whole noise is honest."
-        held = f"It holds while at least {fewest} of {parties} clients add their share of the noise and keep it secret"
+        whose = f"at least {fewest} of {parties} clients"
+        if first.lower:  # what surplus there is has been removed: each client that is present counts
+            whose = f"all but {first.known} of the clients in a sum" if first.known else "all clients in a sum"
+        held = f"It holds while {whose} add their share of the noise and keep it secret"
         if parties == 1:
             return "It rests on the one client's own share of the noise."
         if self.each_alone:
