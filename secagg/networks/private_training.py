@@ -33,8 +33,6 @@ MOST_LEVELS = 1 << 26
 LEAST_SAMPLING = 2.0**-30
 SMALLEST_SIGMA, LARGEST_SIGMA = 2.0, 1e12
 """Bounds of σ: √(σ² − 3) is a standard deviation of 1 or more."""
-StepWatch = Callable[[NDArray[np.int64], NDArray[np.int64]], None]
-"""Is shown the noise and the noisy sum of a step, (size,) each, in grid units; only a simulation's audit has one."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,10 @@ class DpSgdSettings:
         require_in_range(self)
         if self.sigma != 0 and not SMALLEST_SIGMA <= self.sigma <= LARGEST_SIGMA:
             raise BadInput(f"sigma is {self.sigma} grid units", remedy="give 2 to 1e12, or 0 for no noise")
+
+
+StepWatch = Callable[[DpSgdSettings, NDArray[np.int64], NDArray[np.int64]], None]
+"""Sees a step's settings, noise and noisy sum, (size,) each in grid units; only a simulation's audit has one."""
 
 
 def dp_sgd(
@@ -90,7 +92,7 @@ def dp_sgd(
         for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
         if watch is not None:
-            watch(noise, total)
+            watch(settings, noise, total)
         weights -= unit * total
     return Untainted(weights)
 

@@ -171,7 +171,7 @@ def _train(settings: DpSgdSettings, canaries: int) -> Floats:
     with np.errstate(divide="ignore"):
         missed, drawn = np.log1p(-rate), math.log(rate)
 
-    def watch(noise: Integers, total: Integers) -> None:
+    def watch(_: DpSgdSettings, noise: Integers, total: Integers) -> None:
         scores[:] += np.logaddexp(missed, drawn + (total / settings.levels - 0.5) / variance)
 
     records, labels = np.eye(canaries, program.dimension, dtype=np.float32), np.zeros(canaries, dtype=np.int64)

@@ -17,6 +17,7 @@ from methods.round import Contribution, Local, OpenedTotal, Round, SimpleRound, 
 from secagg.agreement.plan import Plan
 from secagg.encoding.layout import Integers
 from secagg.experiments.simulation import prepare
+from secagg.networks import DpSgdSettings
 from secagg.networks.private_training import StepWatch
 from secagg.plan_facts.records import LocalRecords
 from secagg.session import RoundSetup
@@ -63,7 +64,7 @@ class TrainingWatch:
     """Watches the noise that members draw in training, by contributions that `prepare` makes for the simulation.
 
     `steps` are the variances of each step of each contribution over the plan's, `shares` the noise of some of them,
-    `flaws` the contributions that took more steps than planned.
+    `flaws` the steps that are more than planned, or take records more often or less clipped.
     """
 
     def __init__(self, plan: Plan, training: SampledTraining, clients: int, prepare: Prepare = prepare) -> None:
@@ -85,13 +86,16 @@ class TrainingWatch:
 
     def begin(self, who: str, *, is_empty: bool) -> StepWatch:
         """Return the watch of one contribution by `who`; of one that `is_empty` it notes the steps' whole sums."""
-        taken = 0
+        taken, planned = 0, self._training
 
-        def watch(noise: Integers, total: Integers) -> None:
+        def watch(settings: DpSgdSettings, noise: Integers, total: Integers) -> None:
             nonlocal taken
             taken += 1
-            if taken == self._training.steps + 1:
-                self.flaws.append(f"The training of {who} takes more than the plan's {self._training.steps} steps.")
+            if taken == planned.steps + 1:
+                self.flaws.append(f"The training of {who} takes more than the plan's {planned.steps} steps.")
+            if settings.sampling_rate > planned.rate or settings.levels > planned.levels:
+                found = f"the sampling rate {settings.sampling_rate:g} and a clip of {settings.levels} grid units"
+                self.flaws.append(f"Step {taken} of {who} has {found}: more than {planned.rate:g} or {planned.levels}.")
             scaled = (total if is_empty else noise) / self._plan.training_sigma
             self._note(f"step {taken} of {who}", scaled)
 
