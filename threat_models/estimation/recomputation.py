@@ -142,7 +142,7 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, conso
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
         total += _own_sums(plan, kind.times, consortium) * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
-    trained = _training_of(plan)
+    trained = training_of(plan)
     epsilon = _with_training(plan, total, consortium) if trained else gaussian_epsilon(math.sqrt(total), plan.delta)
     return SecondOpinion(epsilon, plan.epsilon, plan.delta)
 
@@ -166,7 +166,7 @@ def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
     return SecondOpinion(_with_training(plan, 0.0, consortium), plan.epsilon, plan.delta)
 
 
-def _training_of(plan: Plan) -> SampledTraining | None:
+def training_of(plan: Plan) -> SampledTraining | None:
     """Return how members train on their records before the plan's sums; None where they do not."""
     trained = {kind.training for kind in sums_of(plan)} - {None}
     return next(iter(trained)) if len(trained) == 1 else None
@@ -174,7 +174,7 @@ def _training_of(plan: Plan) -> SampledTraining | None:
 
 def _with_training(plan: Plan, total: float, consortium: int) -> float:
     """Compute ε of members' own training and of sums with `total` μ² beside the training. Raises BadInput."""
-    training = _training_of(plan)
+    training = training_of(plan)
     if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
     multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels
