@@ -36,6 +36,7 @@ from secagg.privacy import (
     CensusSensitivity,
     Mechanism,
     MomentSensitivity,
+    NoiseLevel,
     Releases,
     Sensitivity,
     Unit,
@@ -72,18 +73,28 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(releases: Releases, delta: float) -> float:
-    """Recompute the ε of calibrated releases at δ, for the smallest number of honest noise shares."""
-    first = releases.first
-    shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 0
-    total = 0.0
-    for calibration, times in releases.parts:
-        planned = calibration.blocks
-        noises = {each.block.name: (each.multiplier, each.sigma, each.off_diagonal or 0.0) for each in planned}
-        total += times * squared_mu(calibration.sensitivity, noises, shares)
+    """Recompute the ε of calibrated releases at δ: the largest of all noise levels, each with its honest shares."""
+    total = max(_squared_mu_at(releases, level) for level in releases.first.levels)
     if releases.training is None:
         return gaussian_epsilon(math.sqrt(total), delta)
     steps = releases.training.steps
     return sampled_epsilon(steps.rate, steps.multiplier, steps.steps, delta, total)
+
+
+def _squared_mu_at(releases: Releases, level: NoiseLevel) -> float:
+    """Compute μ² of all sums with the noise that is left at a level, from as many honest shares as it has."""
+    shares, total = level.fewest if releases.first.mechanism is Mechanism.DISCRETE_SHARES else 0, 0.0
+    for calibration, times in releases.parts:
+        noises = {
+            each.block.name: (
+                each.multiplier,
+                calibration.left_of(each.sigma, level.missing),
+                calibration.left_of(each.off_diagonal, level.missing) if each.off_diagonal else 0.0,
+            )
+            for each in calibration.blocks
+        }
+        total += times * squared_mu(calibration.sensitivity, noises, shares)
+    return total
 
 
 @dataclass(frozen=True)
