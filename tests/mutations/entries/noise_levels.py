@@ -229,7 +229,7 @@ ENTRIES = (
         "secagg.privacy.calibration:NoiseCalibration.cost",
         (
             (
-                "self._cost_at(place, honest + more) for place, more in enumerate(arrived)",
+                "self._cost_at(place, honest + arrived) for place, arrived in enumerate(more)",
                 "self._cost_at(len(self.lower), honest)",
             ),
         ),
