@@ -131,6 +131,13 @@ def honest_shares(plan: Plan, clients: int) -> int:
     return max(1, fewest - max(plan.colluders, int(shown)))
 
 
+def levels_of(plan: Plan, clients: int) -> tuple[NoiseLevel, ...]:
+    """Return the plan's noise levels, each with as many more `honest_shares` as fewer clients are missing."""
+    size = plan.cohort or clients
+    most = size - max(plan.min_clients_in_sum, size - plan.dropouts)
+    return tuple(NoiseLevel(each, honest_shares(plan, clients) + most - each) for each in plan.noise_levels)
+
+
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:
     """Recompute ε from the noise in the plan, of which the adversary does not know `honest` ≥ 1 shares.
 
