@@ -32,14 +32,15 @@ from secagg.networks import SlotMeans, TrainedModel
 from secagg.plan_facts.noise_plan import training_of
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
-from secagg.privacy import Adjacency, Unit
+from secagg.privacy import Adjacency, Unit, discrete_gaussian
+from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.chi_square import NoisePart
 from threat_models.estimation.empirical_sensitivity import longest_of, longest_parts
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
-from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, share_left
 from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.training_noise import TrainingWatch
 from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
@@ -87,10 +88,10 @@ def rehearse(
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
     # The second session holds all clients but the last, with fresh noise, and no head. The protocol is not run again:
-    # its sum is that of the vectors, bit for bit, whatever the protection.
+    # its sum is that of the vectors, with the removable noise that stays, whatever the protection.
     *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
     vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
-    total = np.sum(list(vectors.values()), axis=0)
+    total = np.sum(list(vectors.values()), axis=0) + _noise_that_stays(setup, members)
     sessions = (first, _session(setup, tuple(members), total, vectors, {}))
     found = Rehearsal(sessions, known, federation.notes)
     try:  # the defaults of a member's policy, but for what reading a plan concedes
@@ -105,6 +106,14 @@ def rehearse(
     if watch is None:
         return found
     return replace(found, opinion=second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients))
+
+
+def _noise_that_stays(setup: RoundSetup, members: Sequence[int]) -> Integers:
+    """Draw the removable noise of all members that is not removed from their sum, beside that in their vectors."""
+    missing = len(setup.context.clients) - len(members)
+    stays = (each.segments for each in setup.sum.context.removable if missing > each.missing for _ in members)
+    noise = (discrete_gaussian(segments, OperatingSystem()) for segments in stays)
+    return sum(noise, np.zeros(setup.sum.layout.length, dtype=np.int64))
 
 
 def _test(watches: Sequence[_NoiseWatch | TrainingWatch]) -> SharesTested:
@@ -348,7 +357,8 @@ class _NoiseWatch:
 
     Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed,
     so that the rest of a member's vector is its noise. Of helpers, whose noise leaves in the sum alone, it is
-    the opened sum less all contributions. Nothing of a calibration is used: σ of each entry is read from the plan.
+    the opened sum less all contributions; so is what stays of noise that members could have removed. Nothing of a
+    calibration is used: σ of each entry is read from the plan.
     `found` are the longest parts, by kind of sum and block.
     """
 
@@ -391,8 +401,8 @@ class _NoiseWatch:
             nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
                 self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
-        elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
-            self.flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
+        else:
+            self._compare(setup, opened - np.sum([played.vectors[member] for member in members], axis=0), len(members))
         self.flaws += flaws_of(setup, opened, len(members))
         self._search(setup)
 
@@ -401,12 +411,26 @@ class _NoiseWatch:
         """The variance of the noise at each place of a sum, of all parties together, over the plan's."""
         return tuple(Variance(name, squares / count, count) for name, (squares, count) in self._squares.items())
 
-    def _note(self, setup: RoundSetup, name: str, noise: Integers) -> None:
-        self.shares.append(Share(name, self._add(setup, noise)))
+    def _compare(self, setup: RoundSetup, rest: Integers, members: int) -> None:
+        """Note what a sum of clients' noisy vectors has beside these: removable noise that stays, or nothing."""
+        clients = len(setup.roster.clients)
+        left, own = (share_left(self._plan, clients, each) for each in (len(setup.context.clients) - members, 0))
+        if left > own:
+            self._note(setup, f"the noise that stays in sum {setup.number}", rest, members * (left - own))
+        elif rest.any():
+            self.flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
 
-    def _add(self, setup: RoundSetup, noise: Integers) -> NDArray[np.float64]:
-        """Add noise to the squares seen at each place; return it in units of the plan's σ."""
-        noisers = 1 if self._by_clients else max(1, len(setup.context.helpers))
+    def _note(self, setup: RoundSetup, name: str, noise: Integers, noisers: float | None = None) -> None:
+        self.shares.append(Share(name, self._add(setup, noise, noisers)))
+
+    def _add(self, setup: RoundSetup, noise: Integers, noisers: float | None = None) -> NDArray[np.float64]:
+        """Add noise to the squares seen at each place; return it in units of the plan's σ.
+
+        It has the variance of so many planned shares; None: of what one client draws itself, or all helpers.
+        """
+        if noisers is None and self._by_clients:
+            noisers = share_left(self._plan, len(setup.roster.clients), 0)
+        noisers = noisers or max(1, len(setup.context.helpers))
         extra = 0.0 if self._by_clients else ROUNDED
         kind = setup.facts.kind_of(setup.number)
         sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))
