@@ -66,7 +66,8 @@ class Local:
     says `reads_inputs` also has the raw `inputs` (n, …) of the examples, row by row, and the frozen `feature_map` that
     made these of them; None for another. `sigma` is the noise of each step of its own training, in grid units of a
     gradient (`SampledTraining`), 0 for none, and `further` that of what it computes of its records beside, by block.
-    `has_noise`: the sum is noised, so that a record on which a program fails is left out, not refused.
+    `has_noise`: the sum is noised, so that a record on which a program fails is left out, not refused. `watch` sees the
+    settings, noise and noisy sum of each step of its own training in an audit's simulation; a real client has none.
     """
 
     examples: Examples
@@ -80,6 +81,7 @@ class Local:
     sigma: float = 0.0
     further: Mapping[str, float] = field(default_factory=dict)
     has_noise: bool = False
+    watch: Callable[[Any, Integers, Integers], None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

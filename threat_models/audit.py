@@ -349,10 +349,12 @@ def _report(
     audited = found.sessions[:1] if rehearsal else found.sessions
     protection = protection_named(audited[0].plan.protection)
     with progress.steps() as told:
-        promise = summary_facts.measure_promise(audited, partial(told, "measuring epsilon on re-releases"))
+        trained = rehearsal.trained if rehearsal else ()
+        steps = partial(told, "measuring epsilon on re-releases")
+        promise = summary_facts.measure_promise(audited, steps, sees_training=bool(trained))
         if rehearsal is not None:
             promise = summary_facts.add_drawn(promise, rehearsal.drawn, rehearsal.opinion)
-        promise = summary_facts.add_recorded(promise, noise_of_sessions(audited, knowledge), found.recorded)
+        promise = summary_facts.add_recorded(promise, noise_of_sessions(audited, knowledge, trained), found.recorded)
         if (one := found.one_run) is not None:
             bound = LowerBound(one.lower, one.method, one.sentence, one.power, one.refuted)
             promise = replace(promise, one_run=bound)

@@ -18,7 +18,7 @@ from secagg.encoding import full_matrix
 from secagg.encoding.layout import Integers
 from secagg.heads import LinearHead
 from secagg.networks import Adapted, OverEncoder, SlotMeans, TrainedModel
-from secagg.privacy import NoiseCalibration, OpenedNoise, PrivacyClaim
+from secagg.privacy import Claim, NoiseCalibration, OpenedNoise
 
 Floats = NDArray[np.float64]
 SOMEBODY = "a member"
@@ -185,7 +185,7 @@ class Session:
     members: tuple[str, ...]
     release: Blocks = field(repr=False)
     noise: Mapping[str, OpenedNoise] | None
-    claim: PrivacyClaim | None
+    claim: Claim | None
     calibration: NoiseCalibration | None
     head: Released | None = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)

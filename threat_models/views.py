@@ -10,7 +10,7 @@ from methods import sums_of
 from methods.round import Round
 from secagg.agreement.plan import Plan, ResultAccess
 from secagg.errors import BadInput
-from secagg.privacy import NoiseCalibration, OpenedNoise, PrivacyClaim
+from secagg.privacy import Claim, NoiseCalibration, OpenedNoise
 from threat_models.adversary import FIELDS, Adversary
 from threat_models.session import Blocks, Message, Released, RemadeSessions, Session
 
@@ -32,7 +32,7 @@ class View:
     clients: tuple[str, ...]
     members: tuple[str, ...]
     noise: Mapping[str, OpenedNoise] | None
-    claim: PrivacyClaim | None
+    claim: Claim | None
     calibration: NoiseCalibration | None
     number: int
     cells: tuple[str, ...]

@@ -370,7 +370,7 @@ class LocalProjection(SimpleMethod, ABC):
         """
         settings = replace(self.private_training, sigma=local.sigma)
         records = self._known(require_untainted(program), local)
-        trained = dp_sgd(program, start, *records, settings, local.randomness)
+        trained = dp_sgd(program, start, *records, settings, local.randomness, local.watch)
         return trained.then(lambda row: row if np.isfinite(row).all() else start.value)
 
     @property

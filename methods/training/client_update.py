@@ -243,7 +243,7 @@ class ProgramUpdate(ClientUpdate):
         self, begun: Untainted[Floats], local: Local, number: int, settings: DpSgdSettings
     ) -> Untainted[Floats]:
         inputs, labels = program_inputs(local, self.program), local.examples.labels
-        return dp_sgd(public(self.program), begun, inputs, labels, settings, local.randomness)
+        return dp_sgd(public(self.program), begun, inputs, labels, settings, local.randomness, local.watch)
 
 
 @dataclass(frozen=True, eq=False)

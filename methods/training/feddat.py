@@ -78,7 +78,8 @@ class AdapterUpdate(ClientUpdate):
         The teacher's weight α is that of mid-round.
         """
         program = begun.then(lambda row: self._program(row, local, self.settings.alpha(0.5, number, self.rounds)))
-        return dp_sgd(program, begun, _inputs(local), local.examples.labels, settings, local.randomness)
+        records = _inputs(local), local.examples.labels
+        return dp_sgd(program, begun, *records, settings, local.randomness, local.watch)
 
     def own_models(self, state: Floats, kept: bytes) -> dict[str, TrainedModel]:
         whole = self.kept.restore(np.concatenate([state, self.unsent]), kept)

@@ -113,7 +113,8 @@ class AugmentedUpdate(ClientUpdate):
     ) -> Untainted[Floats]:
         inputs, labels = program_inputs(local, self.whole.classifier), local.examples.labels
         weights = self.ramps.weights(self.weights, number)
-        return train_privately(self.whole, begun, inputs, labels, self.settings, weights, settings, local.randomness)
+        learnt = self.whole, begun, inputs, labels, self.settings, weights
+        return train_privately(*learnt, settings, local.randomness, local.watch)
 
     def pack(self, moved: Floats) -> Floats:
         scaled = moved.copy()

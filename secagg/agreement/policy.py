@@ -13,7 +13,7 @@ from typing import Any
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.errors import BadInput, PlanRefused
 from secagg.system.printable import first_unprintable, is_printable
-from secagg.system.reading import parse_toml, read_document, resembling
+from secagg.system.reading import instead_of, parse_toml, read_document
 
 _NO_NAME = ("", ".", "..")
 _OF_ONE_PLAN = ("roster", "backbones", "programs")
@@ -272,7 +272,7 @@ def _parse(content: Mapping[str, Any]) -> Policy:
     values: dict[str, Any] = {**accept, "data_name": data["name"]}
     types = {field.name: str(field.type) for field in fields(Policy)}
     if unknown := sorted((set(values) - set(types)) | (set(accept) & {"data_name"})):
-        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=instead_of(unknown, set(types) - {"data_name"}))
     if missing := sorted({"roster", "backbones"} - set(values)):
         raise BadInput(f"missing keys: {', '.join(missing)}", remedy="write a policy with plan policy")
     return Policy(**{name: _read_typed(name, types[name], value) for name, value in values.items()})
@@ -308,7 +308,7 @@ def parse_limits(text: str) -> Mapping[str, Any]:
         raise BadInput("limits have the table [accept]", remedy="write them with plan limits")
     types = {field.name: str(field.type) for field in fields(Policy) if field.name != "data_name"}
     if unknown := sorted(set(accept) - set(types)):
-        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=resembling(unknown, types))
+        raise BadInput(f"unknown keys: {', '.join(unknown)}", remedy=instead_of(unknown, types))
     return {name: _read_typed(name, types[name], value) for name, value in accept.items() if name != "roster"}
 
 

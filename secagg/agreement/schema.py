@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from secagg.errors import BadInput, describe_error
 from secagg.system.printable import first_unprintable
-from secagg.system.reading import parse_json, parse_toml, read_document, resembling, utf8_remedy
+from secagg.system.reading import instead_of, parse_json, parse_toml, read_document, utf8_remedy
 
 GUIDE = 'secagg/data/README.md, "The schema"'
 """The guide on how to write a schema, for error messages."""
@@ -275,7 +275,7 @@ def only_keys(values: Any, what: str, required: set[str], optional: set[str]) ->
     if missing or unknown:
         named = (("missing", missing), ("unknown", unknown))
         faults = [f"{fault} keys: {', '.join(keys)}" for fault, keys in named if keys]
-        near = resembling(unknown, required | optional)
+        near = instead_of(unknown, required | optional)
         raise BadInput(f"{what}: {'; '.join(faults)}", remedy=" ".join(filter(None, (near, f"see {GUIDE}"))))
 
 

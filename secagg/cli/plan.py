@@ -32,7 +32,7 @@ from secagg.errors import BadInput
 from secagg.features.opening import remark_on
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import account_of, refuse_overspending
-from secagg.plan_facts.explanation import doubts_of, explain
+from secagg.plan_facts.explanation import doubts_of, explain, group_epsilons
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan_facts.policy_writing import admit_listed, policy_accepting, policy_within
 from secagg.plan_facts.records import read_records
@@ -40,6 +40,7 @@ from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.system.plugins import is_planned
 from secagg.transport.register import read_current_roster
+from secagg.wire import plain
 
 if TYPE_CHECKING:
     from secagg.experiments.choosing import ProtectionOffer
@@ -182,8 +183,9 @@ def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[ProtectionOff
     rows = explain(setup.facts)
     if remark := remark_on(setup.plan.backbone):
         rows.insert([name for name, _ in rows].index("features") + 1, ("backbone", remark))
-    context = setup.context
+    context, groups = setup.context, plain(group_epsilons(setup.facts))
     content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
+    content |= {"epsilon_of_records": groups}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
     compared = {"protections": [asdict(each) for each in others]} if others else {}
     speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)

@@ -108,6 +108,7 @@ def _content(
         "records": len(found),
         "labelled": int(found.known.sum()),
         "skipped": len(found.skipped),
+        "never_predicted": list(found.never_predicted),
         "correct": assessed.correct if assessed else None,
         "accuracy": assessed.accuracy if assessed else None,
         "accuracy_interval": list(assessed.interval) if assessed else None,
@@ -136,6 +137,9 @@ def _write_predictions(found: Predictions, path: Path) -> None:
 def _tables(found: Predictions, scored: Metrics | None, calibration: Calibration | None) -> list[str]:
     left_out = f", {len(found.skipped)} skipped" if found.skipped else ""
     rows = [("records", f"{len(found)}, {int(found.known.sum())} with a label{left_out}")]
+    if found.never_predicted:
+        why = "a class gate left them out, or no member had a record"
+        rows.append(("never predicted", f"{', '.join(found.never_predicted)}: {why}"))
     if calibration is not None:
         fitted = f"{calibration.temperature:.3g}, fitted to {calibration.records} records"
         rows.append(("temperature", f"{fitted}: loss {calibration.before:.4f} before, {calibration.after:.4f} after"))

@@ -158,7 +158,9 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
     if result.reference is not None:
         rows.insert(1, (_of_reference(result), f"{100 * result.reference.accuracy:.2f} %"))
     if left_out := content["classes_left_out"]:
-        rows.append(("left out by the class gate", ", ".join(left_out)))
+        whole = result.federated is not None and set(left_out) <= set(result.federated.setup.plan.classes)
+        told = "; the head never predicts them" if whole else ""  # of a part of a class it may predict the others
+        rows.append(("left out by the class gate", ", ".join(left_out) + told))
     elif content["class_gate"] and result.federated is not None:
         kept = len(result.federated.setup.plan.classes)
         rows.append((f"class gate {content['class_gate']}", f"all {kept} classes kept"))

@@ -30,9 +30,11 @@ from secagg.experiments.results import (
     ResultRow,
     Run,
     RunResult,
+    Value,
     accuracy_of,
     grouped,
     listed,
+    measure_of,
     results_of,
     student_interval,
 )
@@ -40,10 +42,12 @@ from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, runs_of
 from secagg.experiments.tables import (
     DASH,
+    SHOWN,
     SUPERSCRIPTS,
     Marks,
     Results,
     ResultTable,
+    beside_accuracy,
     caption,
     footnotes,
     format_cell,
@@ -175,7 +179,15 @@ class Column:
 
     def group(self, runs: Sequence[Run]) -> Group:
         """Return the mean accuracy over seeds, with its interval, of the runs that belong to this column."""
-        return Group.of([run for run in runs if place_of(run) in self.places], self.value, len(self.places))
+        return self._mean(runs, self.value)
+
+    def measure(self, runs: Sequence[Run], name: str) -> str:
+        """Return a measure's mean as text; a dash for domains, of which accuracy alone is known."""
+        is_known = self.shows == "accuracy" and self.domain is None
+        return format_cell(self._mean(runs, measure_of(name))) if is_known else DASH
+
+    def _mean(self, runs: Sequence[Run], value: Value) -> Group:
+        return Group.of([run for run in runs if place_of(run) in self.places], value, len(self.places))
 
 
 @dataclass(frozen=True)
@@ -277,7 +289,12 @@ class Comparison(Results):
     def table(self) -> ResultTable:
         """The main table: a row per method, a column per partition, then costs and protection; marks point to notes."""
         marks = Marks()
-        rows = tuple(row.texts(marks) for row in self.rows)
+        rows: list[tuple[str, ...]] = []
+        for row in self.rows:
+            rows.append(row.texts(marks))
+            for name in beside_accuracy(self.runs):
+                cells = (column.measure(row.runs, name) for column in self.columns)
+                rows.append((f"{row.label}, {SHOWN[name]}", *cells, *[""] * len(COSTS)))
         text = caption(self.dataset, self.runs, self.rows)
         if any(left for column in self.columns for _, left in column.places):
             text += " No client had a record of the column's domain, which is tested on; in domain: the other domains."
@@ -287,7 +304,7 @@ class Comparison(Results):
         without = [f"Baselines make no secure sum and ran without {names}."] if names else []
         header = ("method", *(column.label for column in self.columns), *COSTS)
         notes = (*marks.notes, *without, *pipeline_notes(self.runs), *footnotes(self.runs))
-        return ResultTable(text, header, rows, notes)
+        return ResultTable(text, header, tuple(rows), notes)
 
     @property
     def tables(self) -> tuple[ResultTable, ...]:

@@ -152,6 +152,16 @@ def accuracy_of(result: RunResult) -> tuple[float, Interval | None] | None:
     return None if accuracy is None or interval is None else (accuracy, (interval[0], interval[1]))
 
 
+def measure_of(name: str) -> Value:
+    """Return a function that reads a measure of `secagg.scoring.metrics` by its name; None where a run has none."""
+
+    def value(result: RunResult) -> tuple[float, Interval | None] | None:
+        found = (result["metrics"] or {}).get(name)
+        return (found["value"], (found["low"], found["high"])) if found else None
+
+    return value
+
+
 @dataclass(frozen=True)
 class Group:
     """Runs that differ only in seed (or also in partition or left-out domain), with mean accuracy and 95 % interval.

@@ -24,6 +24,7 @@ from secagg.experiments.results import (
     has_known_noise,
     is_baseline,
     listed,
+    measure_of,
     results_of,
     rounds_under_noise,
     student_interval,
@@ -31,6 +32,7 @@ from secagg.experiments.results import (
 )
 from secagg.experiments.seeding import REPRODUCIBLE
 from secagg.privacy.claim import OUTRIGHT
+from secagg.scoring.metrics import UNEQUAL, are_unequal
 from secagg.system.extras import extra
 from secagg.system.printable import escaped
 from secagg.wire import plain
@@ -55,6 +57,8 @@ LATEX = str.maketrans(
 )
 SHOWN = {"balanced_accuracy": "balanced accuracy", "auc": "AUC", "f1": "F1", "calibration_error": "calibration error"}
 """The headings of measures that exist for any number of classes, by their names."""
+BESIDE = ("balanced_accuracy", "auc")
+"""The measures that a table of accuracies has too where classes are unequal."""
 INTERVALS = "± is as for accuracy; brackets hold a single seed's own 95 % interval."
 
 
@@ -190,8 +194,17 @@ def accuracy_table(dataset: str, runs: Sequence[Run]) -> ResultTable:
     for row in series:
         cells = {cell.epsilon: format_cell(cell) + marks.of_cell(cell) for cell in row.cells}
         rows.append((row.label, *(cells.get(epsilon, DASH) for epsilon in epsilons)))
+        for name in beside_accuracy(runs):
+            cells = {cell.epsilon: format_cell(Group.of(cell.runs, measure_of(name))) for cell in row.cells}
+            rows.append((f"{row.label}, {SHOWN[name]}", *(cells.get(epsilon, DASH) for epsilon in epsilons)))
     text, header = caption(dataset, runs, series), ("ε", *map(_epsilon, epsilons))
     return ResultTable(text, header, tuple(rows), (*marks.notes, *pipeline_notes(runs), *footnotes(runs)))
+
+
+def beside_accuracy(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return `BESIDE` where the classes of the held-out records are unequal, else ()."""
+    classes = ([own["records"] for own in metrics["classes"]] for metrics in _metrics(runs))
+    return BESIDE if any(map(are_unequal, classes)) else ()
 
 
 def measures_table(
@@ -206,8 +219,7 @@ def measures_table(
     if not measured:
         return None
     rows = tuple((first, value, *(_measure(runs, name) for name in SHOWN)) for first, value, runs in groups)
-    positive = {each["positive_class"] for each in measured}
-    of = f"of class {positive.pop()}" if positive != {None} else "means over the classes"
+    of = _of_which(measured)
     text = f"In per cent, on the same records: AUC and F1 are {of}; a lower calibration error is better. {INTERVALS}"
     header = ("method", second, *SHOWN.values())
     return ResultTable(f"Further measures on {dataset}. {text}", header, rows, tuple(notes), name="measures")
@@ -240,7 +252,15 @@ def pipeline_notes(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def footnotes(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Return the notes below a table of accuracies with a finite ε."""
+    """Return the notes below a table of accuracies: on unequal classes, and where ε is finite on what it leaves out."""
+    if not beside_accuracy(runs):
+        return _of_noise(runs)
+    largest = f"the largest class has more than {UNEQUAL:g} times the records of the smallest"
+    means = f"balanced accuracy is the mean of the classes' sensitivities, AUC is {_of_which(_metrics(runs))}"
+    return (f"Classes are unequal ({largest}): {means}. {INTERVALS}", *_of_noise(runs))
+
+
+def _of_noise(runs: Sequence[Run]) -> tuple[str, ...]:
     weak = tuple(f"{note.capitalize()}." for note in listed(runs, "notes") if note.endswith(OUTRIGHT))
     if has_known_noise(runs):
         return (f"{REPRODUCIBLE.capitalize()}, whatever ε says; accuracies are counted without noise.", *weak)
@@ -351,6 +371,12 @@ def html_of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, 
 
 def _text(value: str) -> str:
     return escape(escaped(value))
+
+
+def _of_which(measured: Sequence[Mapping[str, Any]]) -> str:
+    """Return of which class the AUC and the F1 are: the positive one, or all as a mean."""
+    positive = {each["positive_class"] for each in measured}
+    return f"of class {positive.pop()}" if positive != {None} else "means over the classes"
 
 
 def _metrics(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from secagg.heads.descent import descend
 from secagg.networks.augmented import Augmented, Cells, OneRecord, Weights, size_of
-from secagg.networks.private_training import DpSgdSettings, dp_sgd
+from secagg.networks.private_training import DpSgdSettings, StepWatch, dp_sgd
 from secagg.networks.taint import Untainted
 from secagg.networks.training import NotNegative, Positive, RowDescent, Share, require_records, shuffled
 from secagg.randomness import RandomSource
@@ -90,17 +90,18 @@ def train_privately(
     weights: Weights,
     private: DpSgdSettings,
     randomness: RandomSource,
+    watch: StepWatch | None = None,
 ) -> Untainted[Floats]:
     """Return all networks' parameters (size,) after DP-SGD from `start`, with their gradients clipped as one vector.
 
-    Every step has noises z of its own, which no record decides. Raises as `dp_sgd`.
+    Every step has noises z of its own, which no record decides. `watch` and errors are as in `dp_sgd`.
     """
     noise, latent = draws_of(randomness), whole.augmentation.latent if whole.augmentation else 1
     rates = settings.generator_rate / settings.rate, settings.transfer_rate / settings.rate
     for each in [replace(private, steps=1)] * private.steps:
         z = noise.standard_normal((DRAWS if whole.augmentation else 1, latent), dtype=np.float32)
         program = Untainted(OneRecord(whole, weights, *rates, z))  # no record decides z
-        start = dp_sgd(program, start, x, labels, each, randomness)
+        start = dp_sgd(program, start, x, labels, each, randomness, watch)
     return start
 
 

@@ -12,6 +12,7 @@ How long a training takes depends on how many records were drawn: whoever may se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -60,6 +61,10 @@ class DpSgdSettings:
             raise BadInput(f"sigma is {self.sigma} grid units", remedy="give 2 to 1e12, or 0 for no noise")
 
 
+StepWatch = Callable[[DpSgdSettings, NDArray[np.int64], NDArray[np.int64]], None]
+"""Sees a step's settings, noise and noisy sum, (size,) each in grid units; only a simulation's audit has one."""
+
+
 def dp_sgd(
     program: Untainted[Program],
     start: Untainted[NDArray[np.float64]],
@@ -67,11 +72,12 @@ def dp_sgd(
     labels: NDArray[np.int64],
     settings: DpSgdSettings,
     randomness: RandomSource,
+    watch: StepWatch | None = None,
 ) -> Untainted[NDArray[np.float64]]:
     """Return parameters (size,) after DP-SGD from `start` on records (n, d) with labels (n,), n ≥ 0.
 
     A step without records is a noisy step, a record whose gradient is not finite adds nothing, nor, with noise, one on
-    which the program fails, and n appears nowhere.
+    which the program fails, and n appears nowhere. A `watch` sees each step, and changes none.
     Raises BadInput for other shapes or labels, TypeError for a start, or a program, that is not `Untainted`: a loss may
     hold more than parameters, such as prototypes. Nothing else of the member's is read.
     """
@@ -80,10 +86,13 @@ def dp_sgd(
     unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
     for _ in range(settings.steps):
         # The noise is drawn before the records are touched: how long that takes says nothing of them (Jin et al. 2022).
-        total = _noise(network.size, settings.sigma, randomness)
+        noise = _noise(network.size, settings.sigma, randomness)
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
+        total = noise.copy()
         for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
             total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
+        if watch is not None:
+            watch(settings, noise, total)
         weights -= unit * total
     return Untainted(weights)
 

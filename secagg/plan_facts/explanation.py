@@ -30,6 +30,16 @@ LIKELY = 0.95
 """A plan gets a warning if a class of all clients passes the noisy class gate with a smaller probability."""
 
 
+GROUPS = (2, 5, 10)
+"""Numbers of records of one person for which a plan's ε is told."""
+
+
+def group_epsilons(facts: PlanFacts) -> dict[int, float]:
+    """Return ε, rounded up, at the plan's δ for people with so many records each; {} without a promise for records."""
+    claim = facts.claim
+    return {} if claim is None or claim.unit is not Unit.RECORD else {each: claim.of_group(each) for each in GROUPS}
+
+
 def explain(facts: PlanFacts) -> list[tuple[str, str]]:
     """Return rows (name, sentence) that explain the plan; rows that do not apply to it are left out."""
     plan, uploads = facts.plan, ", then ".join(str(kind.upload_bytes) for kind in facts.kinds)
@@ -339,6 +349,7 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
     saved = f": {fewer} bytes fewer than a plan without noise has" if fewer else ""
     return [
         ("promise", claim.sentence()),
+        ("several records", _several_records(facts)),
         ("delta", _delta(facts)),
         ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
@@ -371,10 +382,8 @@ def surplus_noise(facts: PlanFacts) -> str:
     said = []
     for missing in levels:
         noise = "; ".join(
-            f"{each.block}: {_deviation(_left(each, calibration, facts.cohort_size, missing), facts)}"
-            for calibration, _ in claim.releases.parts
+            f"{each.block}: {_deviation(_left(each, claim.releases.first, facts.cohort_size, missing), facts)}"
             for each in plan.sum_noises
-            if each.block in {block.block.name for block in calibration.blocks}
         )
         some = f"{least[missing]} to {missing}" if least[missing] < missing else str(missing)
         said.append(f"Left in a sum with {some} missing: {noise}")
@@ -389,6 +398,12 @@ def _left(noise: PlannedNoise, calibration: NoiseCalibration, clients: int, miss
         for sigma in (noise.sigma, noise.off_diagonal)
     )
     return replace(noise, sigma=on, off_diagonal=off)
+
+
+def _several_records(facts: PlanFacts) -> str:
+    """Return a sentence on the ε of people with several records; "" without a promise for records."""
+    told = ", ".join(f"{format_epsilon(each)} with {records}" for records, each in group_epsilons(facts).items())
+    return told and f"epsilon of people with more than one record, at the same delta: {told}"
 
 
 def _deviation(noise: PlannedNoise, facts: PlanFacts) -> str:
@@ -413,6 +428,8 @@ def _enough(claim: Claim) -> str:
     first = claim.releases.first
     if claim.each_alone:
         return "Each client's own is what hides it."
+    if first.lower:
+        return f"{first.parties} add theirs, and in each sum all but {first.known} must be honest"
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 

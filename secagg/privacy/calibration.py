@@ -155,6 +155,11 @@ class NoiseCalibration:
         return self.sensitivity.adjacency
 
     @property
+    def known(self) -> int:
+        """The most shares in a sum that the adversary may know, where there are `lower` levels: the same at each."""
+        return self.parties - self.lower[0].missing - self.lower[0].fewest
+
+    @property
     def parts(self) -> tuple[tuple[tuple[float, int], ...], ...]:
         """For each part of a party's noise, pairs (σ, number of consecutive entries) in the flat vector's order.
 
@@ -174,6 +179,11 @@ class NoiseCalibration:
     def segments(self) -> tuple[tuple[float, int], ...]:
         """The first of `parts`: the noise that a party draws for itself."""
         return self.parts[0]
+
+    @property
+    def levels(self) -> tuple[NoiseLevel, ...]:
+        """All levels of noise: the `lower` ones, and that of the smallest sum, however many are missing from it."""
+        return (*self.lower, NoiseLevel(self.parties, self.fewest))
 
     def left_of(self, sigma: float, missing: int) -> float:
         """Return what is left of a party's noise with this σ in a sum that `missing` clients are not in, as a σ."""
@@ -210,8 +220,8 @@ class NoiseCalibration:
             raise BadInput(f"{honest} honest noise shares of {self.parties}", remedy="give 1 up to all of them")
         if missing is not None:
             return self._cost_at(self._level(missing), honest)
-        arrived = (*(level.fewest - self.fewest for level in self.lower), 0)
-        costs = [self._cost_at(place, honest + more) for place, more in enumerate(arrived)]
+        more = (level.fewest - self.fewest for level in self.levels)
+        costs = [self._cost_at(place, honest + arrived) for place, arrived in enumerate(more)]
         return GaussianCost(max(each.squared_mu for each in costs), max(each.gap for each in costs))
 
     def mu(self, honest: int) -> float:
@@ -220,7 +230,7 @@ class NoiseCalibration:
 
     def _level(self, missing: int) -> int:
         """Return the place of the least level at which so many may be missing; the last one keeps all noise."""
-        return next((place for place, level in enumerate(self.lower) if missing <= level.missing), len(self.lower))
+        return next(place for place, level in enumerate(self.levels) if missing <= level.missing)
 
     def _cost_at(self, level: int, honest: int) -> GaussianCost:
         """Return the privacy cost of a sum with the noise of a level, of `honest` shares of which nobody knows any."""

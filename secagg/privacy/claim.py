@@ -68,6 +68,10 @@ class PrivacyClaim:
         """Return the ε, rounded up, of the first `sums` sums alone, out of the plan's `of` sums."""
         return self.releases.until(sums).epsilon(self.delta)
 
+    def of_group(self, records: int) -> float:
+        """Return ε, rounded up, of `records` ≥ 1 units together (README.md, *People with several records*)."""
+        return max(self.epsilon, self.releases.whole().group_epsilon(records, self.delta))
+
     def what_if(self, *, dropped: int = 0, colluding: int = 0) -> float:
         """Return ε, rounded up, if `dropped` noise shares never arrive and the adversary knows `colluding` more.
 
@@ -103,7 +107,10 @@ class PrivacyClaim:
             if parties == 1:
                 return "It holds while the party that adds the noise is honest."
             return f"It holds while at least one of {parties} parties that add the whole noise is honest."
-        held = f"It holds while at least {fewest} of {parties} clients add their share of the noise and keep it secret"
+        whose = f"at least {fewest} of {parties} clients"
+        if first.lower:  # what surplus there is has been removed: each client that is present counts
+            whose = f"all but {first.known} of the clients in a sum" if first.known else "all clients in a sum"
+        held = f"It holds while {whose} add their share of the noise and keep it secret"
         if parties == 1:
             return "It rests on the one client's own share of the noise."
         if self.each_alone:
@@ -138,6 +145,10 @@ class TrainingClaim:
     def after(self, sums: int, of: int) -> float:
         """Return ε, rounded up, of the clients' training for the first `sums` of the plan's `of` sums alone."""
         return _epsilon(self.cost if sums == of else self.cost.after(sums, of), self.delta)
+
+    def of_group(self, records: int) -> float:
+        """Return ε, rounded up, of `records` ≥ 1 records together (README.md, *People with several records*)."""
+        return max(self.epsilon, self.cost.group_epsilon(records, self.delta))
 
     def sentence(self) -> str:
         """Return the claim in plain words: the (ε, δ) of what leaves a client, and the noise that it rests on."""

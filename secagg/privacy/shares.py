@@ -136,6 +136,19 @@ class GaussianCost:
             raise BadInput(f"{sessions} sessions", remedy="give 1 or more")
         return GaussianCost(self.squared_mu * sessions * UP, self.gap * sessions * UP) if sessions > 1 else self
 
+    def of_group(self, units: int) -> GaussianCost:
+        """Return the cost for `units` ≥ 1 units together, rounded up: μ and T times `units`. Raises BadInput.
+
+        Dong, Roth & Su 2022, Theorem 2.14; that it holds with T is proven in README.md, *People with several records*.
+        """
+        if units < 1:
+            raise BadInput(f"a group of {units} units", remedy="give 1 or more")
+        return GaussianCost(self.squared_mu * units**2 * UP, self.gap * units * UP) if units > 1 else self
+
+    def group_epsilon(self, units: int, delta: float) -> float:
+        """Return ε at δ, rounded up, of `units` ≥ 1 units together; as `epsilon` otherwise."""
+        return self.of_group(units).epsilon(delta)
+
     @property
     def mu(self) -> float:
         """The μ of the Gaussian release (sensitivity over σ), rounded up."""

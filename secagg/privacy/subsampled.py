@@ -67,7 +67,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft
-from scipy.special import logsumexp, ndtr, ndtri_exp
+from scipy.special import logsumexp, ndtr, ndtri, ndtri_exp
 
 from secagg.errors import BadInput
 from secagg.privacy.gaussian import check_delta, delta_at_least, least, mu_of
@@ -422,6 +422,23 @@ class TrainingCost:
         if self.steps.rate < 1:
             found = min(found, _epsilon_of(self._parts(), inner))
         return (found + 2 * self.gap) * (1 + 2.0**-50)
+
+    def group_epsilon(self, records: int, delta: float) -> float:
+        """Return ε at δ, rounded up, of `records` ≥ 1 records together. Raises BadInput as `epsilon` does.
+
+        Of several, by rows (μ, δ₀): δ_Gauss(k·μ, ε) + Σ_{i<k} Φ(Φ⁻¹(δ₀) + i·μ), as README.md proves (*People with
+        several records*). Where no δ₀ makes that sum small beside δ, as if every record were in every batch.
+        """
+        if records == 1:
+            return self.epsilon(delta)
+        allowed = delta * math.exp(-records * self.gap) * CHANCE
+        chance = allowed if self.steps.rate < 1 else 0.0
+        while chance > TINY:
+            row = self.row(chance)
+            if math.fsum(ndtr(ndtri(chance) + i * row.mu) for i in range(records)) <= 1.9 * allowed:
+                return row.group_epsilon(records, delta * (1 - 2 * CHANCE))
+            chance = float(ndtr(ndtri(allowed / records) - (records - 1) * row.mu))
+        return GaussianCost(self._unsampled().squared_mu, self.gap).group_epsilon(records, delta)
 
     def delta(self, epsilon: float) -> float:
         """Return δ at ε ≥ 0, rounded up, at most 1. Raises BadInput for an ε out of range.

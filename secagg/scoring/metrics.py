@@ -31,6 +31,8 @@ INTERVALS = (
 )
 NAMES = ("accuracy", "balanced_accuracy", "auc", "f1", "sensitivity", "specificity", "calibration_error")
 """Names of the metrics over all records; `OF_A_CLASS` names those that each class has too."""
+UNEQUAL = 1.5
+"""Ratio of the largest class to the smallest above which balanced accuracy and AUC stand beside accuracy in tables."""
 OF_A_CLASS = ("sensitivity", "specificity", "auc", "f1")
 
 
@@ -132,6 +134,14 @@ class Metrics:
         """Return (name, class, value) of every metric that has a value; the class is "" for all records."""
         groups = [("", self.overall), *zip(self.classes, self.by_class, strict=True)]
         return [(name, of, measure) for of, own in groups for name, measure in own.items() if measure is not None]
+
+
+def are_unequal(records: Sequence[int]) -> bool:
+    """Return whether the largest class has more than `UNEQUAL` times the records of the smallest, which may have none.
+
+    `records` (C,) are those of each class, C ≥ 1. Where classes are so unequal, naming the largest alone looks good.
+    """
+    return max(records) > UNEQUAL * min(records)
 
 
 def calibration_bins(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) -> list[tuple[int, float, float]]:

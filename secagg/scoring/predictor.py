@@ -125,9 +125,12 @@ class Predictor:
         schema, good = self.pipeline.schema, records.labels != BAD
         temperature = calibration.temperature if calibration is not None else 1.0
         probabilities = np.full((len(records), len(self.pipeline.classes)), np.nan)
-        probabilities[good] = probabilities_of(self.scores(records.inputs[good]), temperature)
+        scores = self.scores(records.inputs[good])
+        probabilities[good] = probabilities_of(scores, temperature)
         skipped = reasons_of(records, schema) if schema is not None else {}
-        return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive, skipped)
+        absent = np.flatnonzero((scores <= ABSENT_BIAS / 2).all(axis=0)).tolist() if len(scores) else []
+        never = tuple(self.pipeline.classes[each] for each in absent)
+        return Predictions(self.pipeline.classes, records, probabilities, self.pipeline.positive, skipped, never)
 
     def calibrate(self, source: str) -> Calibration:
         """Fit a softmax temperature to the labelled records in a file or folder. Raises BadInput."""
@@ -141,7 +144,7 @@ class Predictions:
     """Predictions for n records: `probabilities` (n, C), each row adding up to 1, beside the `records` themselves.
 
     `positive` is the schema's positive class; "" where none is declared. `skipped`: why a row has no prediction, by
-    its index; its probabilities are NaN.
+    its index; its probabilities are NaN. `never_predicted`: the classes that the model's file knows no record of.
     """
 
     classes: tuple[str, ...]
@@ -149,6 +152,7 @@ class Predictions:
     probabilities: NDArray[np.float64] = field(repr=False)
     positive: str = ""
     skipped: Mapping[int, str] = field(default_factory=dict)
+    never_predicted: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.records)

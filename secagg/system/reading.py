@@ -39,6 +39,13 @@ def resembling(unknown: Iterable[str], known: Collection[str]) -> str:
     return f"did you mean {', '.join(near)}?" if near else ""
 
 
+def instead_of(unknown: Collection[str], known: Collection[str]) -> str:
+    """Return advice on a file's unknown keys: the nearest known key, or to leave them out, and which there are."""
+    strange = [name for name in unknown if not resembling([name], known)]
+    left_out = f"leave out {', '.join(strange)}: the keys are {', '.join(sorted(known))}" if strange else ""
+    return " ".join(filter(None, (resembling(unknown, known), left_out)))
+
+
 def utf8_remedy(path: Path, what: str = "table", *, utf16: bool = False) -> str:
     """Return advice on converting a file to UTF-8, from UTF-16 if `utf16`, else from Windows-1252."""
     said, known = ("it looks like UTF-16: ", "UTF-16") if utf16 else ("", "WINDOWS-1252")

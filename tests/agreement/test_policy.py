@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from methods import METHODS, method_named
 from methods.closed_form.prototypes import Prototypes
 from methods.method import Parameters, SumSpec, effort_of
-from secagg.agreement.policy import Budget, Effort, Policy, data_set, read_policy
+from secagg.agreement.policy import Budget, Effort, Policy, data_set, parse_limits, read_policy
 from secagg.errors import BadInput, PlanRefused
 from secagg.session import RoundSetup
 from tests.agreement.federation_files import fewest, small_plan, small_roster
@@ -405,6 +405,14 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
         ("x = 1", "tables"),
         ('[data]\nname = "x"\n', "missing keys: backbones, roster"),
         (HEADER + "max_epsilom = 1\n", r"unknown keys: max_epsilom; did you mean max_epsilon\?"),
+        (
+            HEADER + "training = 1\n",
+            r"unknown keys: training; leave out training: the keys are adjacencies, backbones, ",
+        ),
+        (
+            HEADER + "training = 1\nmax_epsilom = 1\n",
+            r"max_epsilom, training; did you mean max_epsilon\? leave out training: the keys are ",
+        ),
         (HEADER + "max_epsilon = -1\n", "max_epsilon"),
         (HEADER + "max_epsilon = nan\n", "max_epsilon"),
         (HEADER + "max_epsilon = -1.0\n", "max_epsilon"),
@@ -424,7 +432,7 @@ def test_smallest_file_is_careful(tmp_path: Path) -> None:
         (HEADER + "[other]\na = 1\n", "tables"),
         ("data = 1\naccept = 2\n", "tables"),
         (HEADER.replace("name", "nick"), "tables"),
-        (HEADER + 'data_name = "y"\n', "data_name"),
+        (HEADER + 'data_name = "y"\n', "unknown keys: data_name; leave out data_name: "),
         (HEADER + 'roster = "01"\n', "TOML"),
         ("{", "TOML"),
     ],
@@ -436,6 +444,12 @@ def test_file_that_is_no_policy_is_refused(tmp_path: Path, text: str, words: str
     with pytest.raises(BadInput, match=words) as refusal:
         read_policy(path)
     assert str(path) in str(refusal.value)
+
+
+def test_limits_with_an_unknown_key_say_what_to_do() -> None:
+    """Limits that still have the removed key `training` are refused with what to leave out and what there is."""
+    with pytest.raises(BadInput, match=r"leave out training: the keys are adjacencies, .*, units$"):
+        parse_limits("[accept]\ntraining = 1\n")
 
 
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ import numpy as np
 
 from secagg.agreement.schema import load_schema
 from secagg.data import Dataset, open_dataset
-from secagg.experiments.results import Run, student_interval
+from secagg.experiments.results import Run, Value, accuracy_of, measure_of, student_interval
 from secagg.experiments.sweep import Execution, combinations, runs_of
-from secagg.experiments.tables import ResultTable, shown_accuracy
+from secagg.experiments.tables import SHOWN, ResultTable, beside_accuracy, shown_accuracy
 from tests.benchmarks.fashion_mnist import CLASSES, DATA, read
 
 DELTA = 1e-5
@@ -117,7 +117,7 @@ of such a goal. So twenty other seeds judge it too, named before the first of th
 
 @dataclass(frozen=True)
 class Cell:
-    """The accuracies (seeds,) of one row at one ε, in per cent."""
+    """The accuracies (seeds,) of one row at one ε, or another measure's values, in per cent."""
 
     values: tuple[float, ...]
 
@@ -189,7 +189,10 @@ def settings_of(
 def measure(
     name: str, data: Path, out: Path, workers: int | None, only: Sequence[str] = ()
 ) -> dict[str, dict[float, Cell]]:
-    """The accuracies of a data set by row and ε, of every row or of some; `out` keeps its runs. Prints refusals."""
+    """The accuracies of a data set by row and ε, of every row or of some; `out` keeps its runs. Prints refusals.
+
+    Where classes are unequal each row has balanced accuracy and AUC in two more.
+    """
     task, folder = TASKS[name], out / name
     folder.mkdir(parents=True, exist_ok=True)
     rows = {**ROWS, **(OTHERS if name == next(iter(TASKS)) else {})}
@@ -202,18 +205,23 @@ def measure(
     asked = {label: group for label, group in asked.items() if not only or label in only}
     flat = [settings for group in asked.values() for settings in group]
     runs = iter(runs_of(open_task(task, data, folder), flat, folder, Execution.of(folder, workers, say)).runs)
-    return {label: _cells([next(runs) for _ in group]) for label, group in asked.items()}
+    found = {}
+    for label, group in asked.items():
+        own = [next(runs) for _ in group]
+        for run in own:
+            if run.result is None:
+                said = f"refused: {run.settings['method']} at ε = {run.settings['epsilon']:g}: {run.refusal}"
+                print(said, file=sys.stderr)
+        found[label] = _cells(own, accuracy_of)
+        found |= {f"{label}, {SHOWN[each]}": _cells(own, measure_of(each)) for each in beside_accuracy(own)}
+    return found
 
 
-def _cells(runs: Sequence[Run]) -> dict[float, Cell]:
+def _cells(runs: Sequence[Run], value: Value) -> dict[float, Cell]:
     found: dict[float, list[float]] = {}
     for run in runs:
-        if run.result is None:
-            print(
-                f"refused: {run.settings['method']} at ε = {run.settings['epsilon']:g}: {run.refusal}", file=sys.stderr
-            )
-        else:
-            found.setdefault(run.settings["epsilon"], []).append(100 * run.result["accuracy"])
+        if run.result is not None and (one := value(run.result)) is not None:
+            found.setdefault(run.settings["epsilon"], []).append(100 * one[0])
     return {epsilon: Cell(tuple(values)) for epsilon, values in found.items()}
 
 

@@ -1,6 +1,10 @@
 """`--class-gate` on the command line: in a plan and its explanation, and in a simulation."""
 
+import json
 from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
 
 from secagg.agreement.plan import read_plan
 from tests.cli.command import SERVER, Command
@@ -15,6 +19,30 @@ def test_simulation_names_the_classes_left_out(secagg: Command) -> None:
     assert plain["classes_left_out"] == []
     assert gated["classes_left_out"] == ["0", "4", "5", "8"]
     assert gated["accuracy"] < gated["accuracy_reference"] == plain["accuracy"]
+
+
+def test_classes_that_a_head_never_predicts_are_named(secagg: Command, tmp_path: Path) -> None:
+    """`simulate` and `predict` name the classes that the gate left out, as the model card does; no gate, no line."""
+    digits = load_digits()
+    np.savez(tmp_path / "digits.npz", images=digits.images.astype(np.uint8), labels=digits.target)
+    for gate, left_out in ((2, ["0", "4", "5", "8"]), (0, [])):
+        said = secagg("simulate", "--quiet", "--dataset", "digits", *LONELY, "--colluders", 0, "--class-gate", gate,
+                      "--save", tmp_path / "run")  # fmt: skip
+        assert said.code == 0, said.err
+        assert ("0, 4, 5, 8; the head never predicts them" in said.out) == bool(left_out)
+        asked = (
+            "predict",
+            "--quiet",
+            "--head",
+            tmp_path / "run" / "head.safetensors",
+            "--data",
+            tmp_path / "digits.npz",
+        )
+        found = secagg(*asked, "--json", "-").json
+        card = json.loads((tmp_path / "run" / "model_card.json").read_text())
+        assert found["never_predicted"] == card["classes_left_out"] == left_out
+        assert not {each["class"] for each in found["predictions"]} & set(left_out)
+        assert ("0, 4, 5, 8: a class gate left them out" in " ".join(secagg(*asked).out.split())) == bool(left_out)
 
 
 def test_a_gate_that_leaves_nothing_out_says_so(secagg: Command) -> None:

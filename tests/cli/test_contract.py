@@ -20,6 +20,7 @@ from secagg.agreement.roster import read_roster
 from secagg.cli.main import COMMANDS as TABLE
 from secagg.cli.main import app
 from secagg.errors import ExitCode
+from secagg.privacy.claim import format_epsilon
 from secagg.transcript import Journal
 from tests.architecture.source import ROOT
 from tests.cli.command import MEMBERS, Command
@@ -70,6 +71,23 @@ def test_plan_show(secagg: Command, federation: Path) -> None:
     content = secagg(*arguments, "--json", "-").json
     assert content["plan_sha256"] in said.out
     assert content["ring"] % 8 == 0
+
+
+def test_plan_show_tells_epsilon_of_several_records(secagg: Command, federation: Path) -> None:
+    """People with 2, 5 and 10 records find their own ε, as text and as JSON; none where no record is promised any."""
+    roster = federation / "alice" / "roster.json"
+    arguments = ("--roster", roster, "--shape", 30, "--classes", "no,yes", "--refine", 0, "--quiet")
+    promise = ("--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove")
+    said = secagg("plan", "new", *arguments, "--out", federation / "noisy.json", *promise)
+    assert said.code == 0, said.err
+    shown = ("plan", "show", "--roster", roster, "--plan")
+    found = secagg(*shown, federation / "noisy.json", "--json", "-").json["epsilon_of_records"]
+    assert list(found) == ["2", "5", "10"]
+    by_mpmath = [2.15468, 6.16694, 14.42927]  # Balle & Wang's at 2, 5 and 10 times the μ of ε = 1
+    assert list(found.values()) == pytest.approx(by_mpmath, abs=1e-3)
+    text = " ".join(secagg(*shown, federation / "noisy.json").out.split())
+    assert all(f"{format_epsilon(each)} with {records}" in text for records, each in found.items())
+    assert secagg(*shown, federation / "plan.json", "--json", "-").json["epsilon_of_records"] == {}
 
 
 def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> None:

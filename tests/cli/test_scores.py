@@ -57,6 +57,13 @@ def test_patients_without_labels_get_the_probabilities_they_get_with_them(secagg
     }  # fmt: skip
 
 
+def test_rows_that_are_all_skipped_say_nothing_of_the_classes(secagg: Command, home: Path) -> None:
+    """Where no record was scored no class is said to be one that the head never predicts."""
+    (home / "bad.csv").write_text("age,dose\nnan,1\n")
+    found = predict(secagg, home, "bad.csv", "--skip-bad-rows")
+    assert (found["skipped"], found["never_predicted"]) == (1, [])
+
+
 def test_calibration_changes_probabilities_and_no_class(secagg: Command, home: Path) -> None:
     """A temperature is fitted to the member's own records, said, and lowers their loss."""
     plain = predict(secagg, home, "new.csv")

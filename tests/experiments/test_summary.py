@@ -43,6 +43,7 @@ def run(accuracy: float | None, seed: int, epsilon: float = math.inf, **settings
         "normalisation": "none",
         "validate": 0.0,
         "diverged": False,
+        "metrics": None,
         "not_private": [] if math.isinf(epsilon) else ["accuracy"],
     }
     return Run(chosen, result)

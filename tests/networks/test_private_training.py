@@ -235,3 +235,29 @@ def test_settings_out_of_range_are_refused(wrong):
     DpSgdSettings(**good)
     with pytest.raises(BadInput):
         DpSgdSettings(**good | wrong)
+
+
+def test_a_watch_sees_each_step_and_changes_none():
+    """The watch has each step's noise and the noisy sum that moves the parameters, which are as without a watch."""
+    records, labels = some_records(SOFTMAX, 9)
+    settings = DpSgdSettings(0.5, 3, 0.5, 0.7, 1000, 400.0, 12.0)
+    seen = []
+    start = np.zeros(SOFTMAX.size)
+    watched = private(SOFTMAX, start, records, labels, settings, seeded("w"), lambda *step: seen.append(step))
+    assert np.array_equal(watched, private(SOFTMAX, start, records, labels, settings, seeded("w")))
+    unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
+    assert watched == pytest.approx(-unit * np.sum([total for *_, total in seen], axis=0), rel=1e-12, abs=1e-15)
+    assert len(seen) == settings.steps
+    for taken, noise, total in seen:
+        assert taken == settings
+        assert 0 < np.linalg.norm(total - noise) <= len(records) * settings.levels
+        assert np.std(noise) > 200
+
+
+def test_a_watch_of_no_records_sees_noise_alone():
+    """Without records the noisy sum is the noise."""
+    records, labels = some_records(SOFTMAX, 0)
+    settings = DpSgdSettings(0.5, 3, 0.5, 0.7, 1000, 400.0, 12.0)
+    seen = []
+    private(SOFTMAX, np.zeros(SOFTMAX.size), records, labels, settings, seeded("w"), lambda *step: seen.append(step))
+    assert all(np.array_equal(noise, total) for _, noise, total in seen)

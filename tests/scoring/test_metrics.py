@@ -7,7 +7,7 @@ import pytest
 from sklearn import metrics as sk
 
 from secagg.errors import BadInput
-from secagg.scoring.metrics import Metrics, calibration_bins
+from secagg.scoring.metrics import Metrics, are_unequal, calibration_bins
 from secagg.scoring.predictor import probabilities_of
 
 
@@ -166,6 +166,40 @@ def test_absent_class_has_no_sensitivity_and_no_area() -> None:
     assert content["classes"][2] | {"specificity": 0} == {
         "class": "c", "records": 0, "sensitivity": None, "specificity": 0, "auc": None, "f1": None,
     }  # fmt: skip
+
+
+def test_class_that_is_never_predicted_counts_in_full() -> None:
+    """A class that the head lacks has sensitivity 0 and, by ties, an area of one half, as scikit-learn says."""
+    _, labels = guesses(3)
+    scores = np.column_stack([np.random.default_rng(1).normal(size=(300, 2)), np.full(300, -1e30)])
+    probabilities = probabilities_of(scores)
+    found = Metrics.of(probabilities, labels, "abc")
+    assert (found.by_class[2]["sensitivity"].value, found.by_class[2]["auc"].value) == (0.0, 0.5)
+    said = probabilities.argmax(axis=1)
+    assert found.overall["balanced_accuracy"].value == pytest.approx(sk.balanced_accuracy_score(labels, said))
+    area = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
+    assert found.overall["auc"].value == pytest.approx(area)
+
+
+def test_equal_scores_of_several_classes_count_half() -> None:
+    """Probabilities rounded to one digit, so that most are tied, have the areas that scikit-learn computes."""
+    probabilities, labels = guesses(4)
+    probabilities = np.round(probabilities, 1) + 0.01
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    probabilities = np.round(probabilities, 2)
+    found = Metrics.of(probabilities, labels, "abcd", draws=1)
+    areas = [sk.roc_auc_score(labels == each, probabilities[:, each]) for each in range(4)]
+    assert [own["auc"].value for own in found.by_class] == pytest.approx(areas)
+    assert found.overall["auc"].value == pytest.approx(np.mean(areas))
+
+
+@pytest.mark.parametrize(
+    ("records", "unequal"),
+    [([150, 100], False), ([151, 100], True), ([100, 120, 149], False), ([3, 0], True), ([7], False), ([0, 0], False)],
+)
+def test_classes_are_unequal_above_half_as_many_again(records: list[int], unequal: bool) -> None:
+    """The largest has more than 1.5 times the records of the smallest; a class without any is the smallest."""
+    assert are_unequal(records) is unequal
 
 
 def test_one_class_alone_can_be_scored() -> None:

@@ -11,7 +11,7 @@ from secagg.agreement.plan import NoiseFrom
 from secagg.agreement.schema import load_schema
 from secagg.encoding import Normalisation
 from secagg.plan_facts.explanation import doubts_of, explain
-from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
+from secagg.plan_facts.planning import PlanChoices, PublicData, SurplusNoise, make_plan
 from secagg.privacy import Adjacency, Unit
 from secagg.privacy.claim import format_epsilon
 from secagg.randomness import OperatingSystem
@@ -20,7 +20,8 @@ from tests.agreement.federation_files import small_roster
 from tests.worlds.setups import IN_SUMS, make_setup
 
 EXACT = {"epsilon": math.inf, "delta": None, "adjacency": None}
-PROMISE_ROWS = ["promise", "against", "noise of one party", "what breaks it", "a bad record", "grid"]
+PROMISE_ROWS = ["promise", "several records", "against", "noise of one party", "surplus noise", "what breaks it"]
+PROMISE_ROWS += ["a bad record", "grid"]
 
 
 def explained(**choices):
@@ -62,8 +63,9 @@ def test_promises_are_told_apart():
 
 @pytest.mark.parametrize(("clients", "colluders", "dropouts"), [(5, 1, 1), (7, 2, 1), (6, 0, 0)])
 def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
-    """With shares the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
-    setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts)
+    """Of shares that stay the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
+    keep = SurplusNoise.KEEP
+    setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts, surplus_noise=keep)
     rows = dict(explain(setup.facts))
     fewest = setup.facts.fewest - max(colluders, 1)
     assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
@@ -74,6 +76,25 @@ def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     assert exact <= float(worse) <= exact + 1e-4
     assert f"{clients} add theirs, {fewest} honest ones are enough" in rows["noise of one party"]
     assert rows["against"].startswith(f"server, any {colluders or 'one'} of the members, and everybody")
+
+
+@pytest.mark.parametrize("chosen", [{}, {"clients": 20, "dropouts": 6}, {"clients": 7, "colluders": 2, "dropouts": 1}])
+def test_removed_noise_asks_for_the_honest_ones_of_each_sum(chosen):
+    """Where surplus noise is removed, all but c of those present must be honest: the fewest are too few if all came.
+
+    One more known share costs what the sentence says, at the worst number of missing clients.
+    """
+    setup = make_setup(**chosen)
+    claim, plan, rows = setup.facts.claim, setup.plan, dict(explain(setup.facts))
+    assert f"holds while all but {plan.colluders} of the clients in a sum add their share" in rows["promise"]
+    assert rows["noise of one party"].endswith(f"in each sum all but {plan.colluders} must be honest")
+    missing = range(plan.dropouts + 1)
+    assert max(claim.what_if(dropped=each, colluding=plan.colluders) for each in missing) <= plan.epsilon
+    (worse,) = re.findall(r"with one fewer, epsilon would be ([\d.]+)\.$", rows["promise"])
+    exact = max(claim.what_if(dropped=each, colluding=plan.colluders + 1) for each in missing)
+    assert exact <= float(worse) <= exact + 1e-4
+    first = claim.releases.first
+    assert claim.what_if(colluding=first.parties - first.fewest) > 1.1 * plan.epsilon
 
 
 def test_shares_that_members_know_are_said():

@@ -123,14 +123,15 @@ def test_every_part_is_large_enough_and_every_level_keeps_the_promise(
         assert found >= 0.99 * setup.plan.epsilon or missing not in (0, 2, 4)
 
 
-def test_levels_of_too_little_noise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Members recompute ε of each level: parts a little smaller than the plan needs make them refuse it."""
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_levels_of_too_little_noise_are_refused(monkeypatch: pytest.MonkeyPatch, is_whole: bool) -> None:
+    """Members recompute ε of each level: a first part 2 % too small, even in a whole share, makes them refuse it."""
     setup = planned(20, dropouts=4)
     honest = noise_levels.parts_of
 
     def less(*arguments: Any) -> tuple[float, ...]:
-        first, *others = honest(*arguments)
-        return (0.98 * first, *others)
+        first, *others, last = honest(*arguments)
+        return (0.98 * first, *others, math.sqrt(last**2 + is_whole * (1 - 0.98**2) * first**2))
 
     monkeypatch.setattr("secagg.privacy.calibration.parts_of", less)
     with pytest.raises(BadInput, match="the noise gives"):

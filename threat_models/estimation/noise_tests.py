@@ -83,9 +83,12 @@ class SharesTested:
         return f"Noise too small by so much would have been found with probability 95 %: {', '.join(words)}."
 
 
-def examine_shares(places: Sequence[Variance], shares: Sequence[Share]) -> SharesTested:
-    """Test noise variances by part of the sum and by noise share, and shares' correlations, Bonferroni-corrected."""
-    found = [(each.chance, _in_words(each)) for each in places]
+def examine_shares(places: Sequence[Variance], shares: Sequence[Share], steps: Sequence[Variance] = ()) -> SharesTested:
+    """Test noise variances by part of the sum and by noise share, and shares' correlations, Bonferroni-corrected.
+
+    `steps` are variances of single steps of members' training, which are tested too.
+    """
+    found = [(each.chance, _in_words(each)) for each in (*places, *steps)]
     found += [(each.variance.chance, _in_words(each.variance)) for each in shares]
     found += list(_correlations(shares))
     level = LEVEL / max(1, len(found))

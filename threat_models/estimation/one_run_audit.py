@@ -24,7 +24,7 @@ from scipy import stats
 from methods import sums_of
 from secagg.agreement.plan import Plan
 from secagg.errors import BadInput
-from secagg.privacy import Adjacency, PrivacyClaim, Unit
+from secagg.privacy import Adjacency, Claim, TrainingClaim, Unit
 from threat_models.estimation.canaries import Canaries, canary_scores
 from threat_models.estimation.intervals import at_level
 from threat_models.estimation.recomputation import epsilon_of
@@ -125,9 +125,9 @@ def audit_canaries(
     return replace(bound, claimed=claimed, expected=chosen.expected, caught=chosen.caught)
 
 
-def record_epsilon(plan: Plan, claim: PrivacyClaim) -> float:
+def record_epsilon(plan: Plan, claim: Claim) -> float:
     """Compute the ε of the plan's noise for one record added or left out, which is what canaries measure."""
-    if (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
+    if isinstance(claim, TrainingClaim) or (plan.unit, plan.adjacency) == (Unit.RECORD, Adjacency.ADD_REMOVE):
         return claim.epsilon
     moved = [each.sensitivity(Unit.RECORD, Adjacency.ADD_REMOVE, plan.max_records) for each in sums_of(plan)]
     return epsilon_of(claim.releases.about(Unit.RECORD, Adjacency.ADD_REMOVE, moved), claim.delta)

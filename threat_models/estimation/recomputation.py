@@ -36,6 +36,7 @@ from secagg.privacy import (
     CensusSensitivity,
     Mechanism,
     MomentSensitivity,
+    NoiseLevel,
     Releases,
     Sensitivity,
     Unit,
@@ -72,18 +73,28 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def epsilon_of(releases: Releases, delta: float) -> float:
-    """Recompute the ε of calibrated releases at δ, for the smallest number of honest noise shares."""
-    first = releases.first
-    shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 0
-    total = 0.0
-    for calibration, times in releases.parts:
-        planned = calibration.blocks
-        noises = {each.block.name: (each.multiplier, each.sigma, each.off_diagonal or 0.0) for each in planned}
-        total += times * squared_mu(calibration.sensitivity, noises, shares)
+    """Recompute the ε of calibrated releases at δ: the largest of all noise levels, each with its honest shares."""
+    total = max(_squared_mu_at(releases, level) for level in releases.first.levels)
     if releases.training is None:
         return gaussian_epsilon(math.sqrt(total), delta)
     steps = releases.training.steps
     return sampled_epsilon(steps.rate, steps.multiplier, steps.steps, delta, total)
+
+
+def _squared_mu_at(releases: Releases, level: NoiseLevel) -> float:
+    """Compute μ² of all sums with the noise that is left at a level, from as many honest shares as it has."""
+    shares, total = level.fewest if releases.first.mechanism is Mechanism.DISCRETE_SHARES else 0, 0.0
+    for calibration, times in releases.parts:
+        noises = {
+            each.block.name: (
+                each.multiplier,
+                calibration.left_of(each.sigma, level.missing),
+                calibration.left_of(each.off_diagonal, level.missing) if each.off_diagonal else 0.0,
+            )
+            for each in calibration.blocks
+        }
+        total += times * squared_mu(calibration.sensitivity, noises, shares)
+    return total
 
 
 @dataclass(frozen=True)
@@ -142,7 +153,7 @@ def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, conso
         noises = {noise.block: (noise.multiplier, noise.sigma, noise.off_diagonal) for noise in own}
         reached = {name: (found or {}).get((place, name), 0.0) for name in names}
         total += _own_sums(plan, kind.times, consortium) * _squared_mu_of(plan, kind, _weights(noises, shares), reached)
-    trained = _training_of(plan)
+    trained = training_of(plan)
     epsilon = _with_training(plan, total, consortium) if trained else gaussian_epsilon(math.sqrt(total), plan.delta)
     return SecondOpinion(epsilon, plan.epsilon, plan.delta)
 
@@ -166,7 +177,7 @@ def training_opinion(plan: Plan, consortium: int = 0) -> SecondOpinion:
     return SecondOpinion(_with_training(plan, 0.0, consortium), plan.epsilon, plan.delta)
 
 
-def _training_of(plan: Plan) -> SampledTraining | None:
+def training_of(plan: Plan) -> SampledTraining | None:
     """Return how members train on their records before the plan's sums; None where they do not."""
     trained = {kind.training for kind in sums_of(plan)} - {None}
     return next(iter(trained)) if len(trained) == 1 else None
@@ -174,7 +185,7 @@ def _training_of(plan: Plan) -> SampledTraining | None:
 
 def _with_training(plan: Plan, total: float, consortium: int) -> float:
     """Compute ε of members' own training and of sums with `total` μ² beside the training. Raises BadInput."""
-    training = _training_of(plan)
+    training = training_of(plan)
     if training is None or (plan.unit, plan.adjacency) != (Unit.RECORD, Adjacency.ADD_REMOVE):
         raise BadInput("no epsilon follows from this plan", remedy="members train on sampled records, add-remove")
     multiplier = math.sqrt(max(0.0, plan.training_sigma**2 - LOST)) / training.levels

@@ -281,13 +281,14 @@ class _Canary:
 def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
     """Find the record whose presence shows most in the releases, with the smallest number of honest noise shares.
 
+    With noise levels it is that of the lowest level, which leaves the least of each share. All make the same promise.
     `spread`: over how many features a record of moments is spread; 1 touches no entry off the diagonal of B, more do.
     Raises BadInput where there are too few features.
     """
     if spread < 1:
         raise BadInput(f"a canary over {spread} features", remedy="give 1 or more")
     moves: list[Move] = []
-    present = absent = None
+    present, absent, lowest = None, None, releases.first.levels[0]
     for part, (calibration, times) in enumerate(releases.parts):
         noises = {noise.block.name: noise for noise in calibration.blocks}
         if isinstance(calibration.sensitivity, MomentSensitivity | CellSensitivity):
@@ -297,12 +298,19 @@ def worst_canary(releases: Releases, spread: int = 1) -> _Canary:
             shifts = _stated_moves(calibration)
         for turn in range(times):
             moves += [
-                Move(part, turn, name, place, shift * noises[name].multiplier, _sigma(noises[name], place))
+                Move(
+                    part,
+                    turn,
+                    name,
+                    place,
+                    shift * noises[name].multiplier,
+                    calibration.left_of(_sigma(noises[name], place), lowest.missing),
+                )
                 for name, place, shift in shifts
             ]
-    first = releases.first
-    shares = first.fewest if first.mechanism is Mechanism.DISCRETE_SHARES else 1
-    return _Canary(tuple(moves), first.mechanism, shares, present, absent)
+    mechanism = releases.first.mechanism
+    shares = lowest.fewest if mechanism is Mechanism.DISCRETE_SHARES else 1
+    return _Canary(tuple(moves), mechanism, shares, present, absent)
 
 
 def draw_release(canary: _Canary, sampler: Sampler | None = None) -> Release:

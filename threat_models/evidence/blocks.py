@@ -135,7 +135,7 @@ def session_of(setup: RoundSetup, members: Sequence[int], opened: Integers | Non
         members=tuple(names[member] for member in members),
         release={} if opened is None else blocks_of(setup, opened),
         noise=noise_of(setup, len(members)),
-        claim=setup.facts.sum_claim,
+        claim=setup.facts.claim,
         calibration=setup.sum.calibration,
         round=setup.round,
         cells=cell_names(setup),

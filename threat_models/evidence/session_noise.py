@@ -1,7 +1,7 @@
 """Measure the noise in the sum of an audited session.
 
 With the records of all members the rest of the opened sum is its noise. Without them noise shows alone where exact sums
-are 0 (`methods.method.ZeroSums`).
+are 0 (`methods.method.ZeroSums`). The noise of members' own training shows in a simulation alone.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from scipy import stats
 
 from methods import method_of
 from methods.round import Local
+from secagg.agreement.plan import NoiseFrom
 from threat_models.attacks.gaussian_likelihood import MOMENTS, standardise, total
 from threat_models.attacks.membership.noise_check import is_explained, parities_agree
 from threat_models.estimation.chi_square import NoisePart, SessionNoise, measure_variance
@@ -22,6 +23,7 @@ from threat_models.session import Blocks, Knowledge, NoisySum, Session, join_rec
 
 BY_RECORDS = "measured by subtracting the known records from the opened sum, which leaves the noise"
 BY_ZEROS = "measured from sums that are zero without noise"
+BY_STEPS = "seen where members' own code drew it"
 BY_PARITIES = "seen in the parities of the sum's entries"
 PARITIES = (
     "There is less noise in the sum than planned: the diagonal of the second moment is odd exactly where the class "
@@ -46,17 +48,26 @@ MARGIN = 2.0
 """Factor by which rounding may leave more in zero sums of the summed records than of the records at hand."""
 
 
-def noise_of_sessions(sessions: Sequence[Session], knowledge: Knowledge) -> SessionNoise | None:
-    """Return the least noise measured in any session, None without any; `knowledge` is about the first session."""
-    found = [
-        _noise_of(session, knowledge if place == 0 else None, knowledge, len(sessions))
+def noise_of_sessions(
+    sessions: Sequence[Session], knowledge: Knowledge, trained: Sequence[NoisePart] = ()
+) -> SessionNoise | None:
+    """Return the least noise measured in any session, None without any; `knowledge` is about the first session.
+
+    `trained` is the noise of members' training that a simulation saw.
+    """
+    measured = len(sessions) + len(trained)  # which share the chance of a false alarm
+    found = [measure_variance([part], f"{BY_STEPS} for {part.name}", FEW, measured) for part in trained]
+    found += [
+        _noise_of(session, knowledge if place == 0 else None, knowledge, measured, sees_training=bool(trained))
         for place, session in enumerate(sessions)
-        if session.plan.has_noise
+        if session.plan.has_noise and not (trained and session.plan.noise == NoiseFrom.MEMBER)
     ]
     return min(found, key=lambda each: (not each.is_short, each.low, each.high), default=None)
 
 
-def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int) -> SessionNoise:
+def _noise_of(
+    session: Session, members: Knowledge | None, at_hand: Knowledge, sessions: int, *, sees_training: bool
+) -> SessionNoise:
     whole = list(_rest_of(session, members)) if members is not None else []
     names = {part.name for part in whole}
     sums = [_without(each, names) if each.number == session.number else each for each in session.noisy_sums]
@@ -75,7 +86,7 @@ def _noise_of(session: Session, members: Knowledge | None, at_hand: Knowledge, s
         return SessionNoise(0.0, 0.0, 0.0, session.plan.dimension, BY_PARITIES, PARITIES)
     if found is None:
         return _unknown(UNKNOWN if session.noise is not None else IN_TRAINING)
-    if session.plan.has_training_noise:
+    if session.plan.has_training_noise and not sees_training:
         return _unknown(IN_TRAINING)
     missing = session.sums - len(session.noisy_sums)
     return _unknown(MISSING.format(missing, session.sums)) if missing > 0 else found

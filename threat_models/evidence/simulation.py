@@ -29,16 +29,19 @@ from secagg.features.program import FrozenNetwork
 from secagg.generation import GenerationSettings, generate
 from secagg.heads import LinearHead
 from secagg.networks import SlotMeans, TrainedModel
+from secagg.plan_facts.noise_plan import training_of
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit
 from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
 from threat_models.attacks.gaussian_likelihood import total as summed
+from threat_models.estimation.chi_square import NoisePart
 from threat_models.estimation.empirical_sensitivity import longest_of, longest_parts
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion
 from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
+from threat_models.evidence.training_noise import TrainingWatch
 from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
@@ -50,8 +53,9 @@ PUBLIC = 4000
 class Rehearsal:
     """A simulated plan: the audited sum, the same sum without the last client, and the adversary's knowledge.
 
-    `drawn` is what was seen of the noise of all sums, `opinion` the auditor's ε of it; both are None without noise in
-    the sums, as where each member's own training has it.
+    `drawn` is what was seen of the noise of all sums and of members' own training, `opinion` the auditor's ε by the
+    longest parts of sums that were found; None without noise, or without noise in the sums. `trained` is the noise of
+    members' training, empty where there is none or not all of it was seen.
     `refusals` are lines of the policy with which a member begins that the plan breaks.
     """
 
@@ -60,6 +64,7 @@ class Rehearsal:
     notes: tuple[str, ...]
     drawn: SharesTested | None = None
     opinion: SecondOpinion | None = None
+    trained: tuple[NoisePart, ...] = ()
     refusals: tuple[str, ...] = ()
 
 
@@ -74,7 +79,11 @@ def rehearse(
     federation = SimulatedFederation.of(features, settings)
     plan = federation.setup.plan
     watch = _NoiseWatch(federation) if plan.has_noise and plan.noise != NoiseFrom.MEMBER else None
-    setup, first = main_session(federation, watch)
+    training = training_of(federation.setup.facts.sums) if plan.has_training_noise else None
+    clients = len(federation.members)
+    make = prepare if watch is None else watch.prepare
+    trained = TrainingWatch(plan, training, clients, make) if training is not None else None
+    setup, first = main_session(federation, watch, trained)
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
     # The second session holds all clients but the last, with fresh noise, and no head. The protocol is not run again:
@@ -88,18 +97,32 @@ def rehearse(
         setup.facts.check(policy_accepting(plan, "records"))
     except PlanRefused as refused:
         found = replace(found, refusals=tuple(refused.violations))
+    if trained is not None:
+        found = replace(found, trained=trained.parts)
+    watches = [each for each in (watch, trained) if each is not None]
+    if any(each.places for each in watches):
+        found = replace(found, drawn=_test(watches))
     if watch is None:
         return found
-    clients = len(federation.members)
-    opinion = second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients)
-    return replace(found, drawn=watch.tested(), opinion=opinion)
+    return replace(found, opinion=second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients))
 
 
-def main_session(federation: SimulatedFederation, watch: _NoiseWatch | None = None) -> tuple[RoundSetup, Session]:
+def _test(watches: Sequence[_NoiseWatch | TrainingWatch]) -> SharesTested:
+    """Test all the noise that was seen."""
+    places = [each for watch in watches for each in watch.places]
+    shares = [each for watch in watches for each in watch.shares]
+    found = examine_shares(places, shares, [each for watch in watches for each in watch.steps])
+    return replace(found, flaws=(*(each for watch in watches for each in watch.flaws), *found.flaws))
+
+
+def main_session(
+    federation: SimulatedFederation, watch: _NoiseWatch | None = None, trained: TrainingWatch | None = None
+) -> tuple[RoundSetup, Session]:
     """Simulate a plan and return the session to audit: the last that sums counts of classes, or of their slots.
 
     Where there is none, the last that is about records. Those before it are its `earlier` sums; a census and what comes
-    after are not attacked, though all are played where there is a `watch`. Who drops out is in none of the sums, whose
+    after are not attacked, though all are played where noise is watched: by `watch` in the sums, by `trained`, which
+    makes contributions as `watch` does, in members' training. Who drops out is in none of the sums, whose
     noise is then the least that the plan allows.
     """
     sums = [kind for kind in federation.setup.facts.sums for _ in range(kind.times)]
@@ -109,7 +132,8 @@ def main_session(federation: SimulatedFederation, watch: _NoiseWatch | None = No
     noisy_sums: list[NoisySum] = []
     main = federation.setup
     absent = dict.fromkeys(federation.dropouts, federation.setup.protection.leaving[0])
-    for place, played in enumerate(play_rounds(federation, absent, prepare if watch is None else watch.prepare)):
+    watches = [each for each in (trained, watch) if each is not None]
+    for place, played in enumerate(play_rounds(federation, absent, watches[0].prepare if watches else prepare)):
         if watch is not None:
             watch.ended(played)
         noisy_sums.append(noisy_sum_of(played.setup, played.result.vector, len(played.result.members)))
@@ -122,7 +146,7 @@ def main_session(federation: SimulatedFederation, watch: _NoiseWatch | None = No
                 own = played.vectors[member] if watch is None else watch.exact_of(main, member)
                 exact[main.context.names[member]] = blocks_of(main, own)
             sessions.append(replace(session, exact=exact))
-        if len(sessions) == len(found) and watch is None:
+        if len(sessions) == len(found) and not watches:
             break
     if len(sessions) < len(found):
         raise BadInput(f"the method {federation.setup.plan.method} ended before sum {found[-1] + 1}")
@@ -334,10 +358,11 @@ class _NoiseWatch:
         self._plan = plan
         self._by_clients = plan.noise == NoiseFrom.CLIENT
         self._exact: dict[tuple[int, int], Blocks] = {}
-        self._shares: list[Share] = []
+        self.shares: list[Share] = []
+        self.steps: tuple[Variance, ...] = ()
         self._squares: dict[str, tuple[float, int]] = {}
         self.found: dict[tuple[int, str], float] = {}
-        self._flaws: list[str] = []
+        self.flaws: list[str] = []
 
     def prepare(self, setup: RoundSetup, records: LocalRecords, member: int, state: bytes) -> tuple[Integers, bytes]:
         """Make a member's noisy contribution by its own code; note its noise, and that of draws without records."""
@@ -367,18 +392,17 @@ class _NoiseWatch:
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
                 self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
         elif not np.array_equal(opened, np.sum([played.vectors[member] for member in members], axis=0)):
-            self._flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
-        self._flaws += flaws_of(setup, opened, len(members))
+            self.flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
+        self.flaws += flaws_of(setup, opened, len(members))
         self._search(setup)
 
-    def tested(self) -> SharesTested:
-        """Test all the noise that was seen."""
-        places = [Variance(name, squares / count, count) for name, (squares, count) in self._squares.items()]
-        found = examine_shares(places, self._shares)
-        return replace(found, flaws=(*self._flaws, *found.flaws))
+    @property
+    def places(self) -> tuple[Variance, ...]:
+        """The variance of the noise at each place of a sum, of all parties together, over the plan's."""
+        return tuple(Variance(name, squares / count, count) for name, (squares, count) in self._squares.items())
 
     def _note(self, setup: RoundSetup, name: str, noise: Integers) -> None:
-        self._shares.append(Share(name, self._add(setup, noise)))
+        self.shares.append(Share(name, self._add(setup, noise)))
 
     def _add(self, setup: RoundSetup, noise: Integers) -> NDArray[np.float64]:
         """Add noise to the squares seen at each place; return it in units of the plan's σ."""

@@ -148,7 +148,7 @@ class LowerBound:
     """A measured lower bound of ε: ε ≥ `lower`, by `method` at its level ("Clopper-Pearson, 95 %").
 
     `sentence` says what was done and found, `power` what fault of the noise this would have caught, and how surely.
-    `refuted`: the noise is not what the claim counts on.
+    `refuted`: the noise is not what the claim counts on. `is_enough`: the measurement would have told if it were not.
     """
 
     lower: float
@@ -156,6 +156,7 @@ class LowerBound:
     sentence: str
     power: str
     refuted: bool = False
+    is_enough: bool = True
     curve: Curve | None = None
 
     def disproves(self, claimed: float) -> bool:

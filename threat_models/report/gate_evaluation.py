@@ -112,7 +112,8 @@ def _judge_promise(gate: Gate, report: AuditReport) -> Iterator[GateLine]:
         is_enough = noise is not None and noise.is_enough
         yield GateLine("noise", "", GateOutcome.PASS if is_enough else GateOutcome.INCONCLUSIVE, sentence)
     for bound in filter(None, (promise.measured, promise.one_run)):
-        outcome = GateOutcome.FAIL if bound.disproves(promise.claimed) else GateOutcome.PASS
+        outcome = GateOutcome.PASS if bound.is_enough else GateOutcome.INCONCLUSIVE
+        outcome = GateOutcome.FAIL if bound.disproves(promise.claimed) else outcome
         yield GateLine("promise", "", outcome, bound.sentence)
 
 

@@ -8,19 +8,32 @@ from dataclasses import replace
 from datetime import date
 
 from methods.own_models.local_projection import LocalProjection
+from secagg.privacy import PrivacyClaim, TrainingClaim
 from secagg.privacy.claim import format_epsilon
 from threat_models.attacks.targets import HALF_READ, READ
 from threat_models.estimation.chi_square import SHORT_LEVEL, SessionNoise
 from threat_models.estimation.noise_tests import LEVEL as DRAWN_LEVEL
 from threat_models.estimation.noise_tests import SharesTested
-from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, training_opinion
+from threat_models.estimation.recomputation import (
+    SecondOpinion,
+    honest_shares,
+    second_opinion,
+    training_of,
+    training_opinion,
+)
 from threat_models.estimation.rerelease import audit_release
+from threat_models.estimation.training_rerun import TrainingBound, audit_training
+from threat_models.evidence.training_noise import STEPS
 from threat_models.report.content import PROTOTYPES_TELL, UPDATES_TELL, Cover, DrawnNoise, LowerBound, Promise, Subject
 from threat_models.session import Session
 
 RELEASES = 20_000
 LEVEL = 0.001
-"""Probability with which each of two measurements may find too little noise where there is enough noise."""
+"""Probability with which each of two measurements may find too little noise where there is enough noise.
+
+They are a record's re-releases and those of one spread over features; with members' training its canaries come in place
+of the latter.
+"""
 RESERVED = 2 * LEVEL + DRAWN_LEVEL + SHORT_LEVEL
 """Chance of false alarm of these two, and on noise drawn or held by a session: not left for the attacks' limits
 (`threat_models.estimation.intervals`)."""
@@ -95,12 +108,16 @@ def _unread(sessions: Sequence[Session], *, is_half: bool) -> tuple[str, ...]:
 
 IN_TRAINING = (
     "The plan's promise (epsilon {}, {}, {} level) rests on the noise of members' own training. Its epsilon is "
-    "recomputed from the plan; neither a transcript nor a simulation's sums show whether that noise was drawn, so that "
-    "attacks look at the sums as if they were exact."
+    "recomputed from the plan; attacks look at the sums as if they were exact."
 )
+UNSEEN = " No transcript shows whether members' training drew that noise."
 BESIDE_TRAINING = (
     " Nothing here shows whether members' training drew its noise: what is measured is that of the sums alone, which "
     "are part of the promise."
+)
+OF_TRAININGS = (
+    "This is of trainings that this audit ran itself with the plan's noise: they say nothing about the build that a "
+    "member runs."
 )
 
 
@@ -110,70 +127,126 @@ OF_RERELEASES = (
 )
 
 
-def measure_promise(sessions: Sequence[Session], progress: Callable[[int, int], None]) -> Promise:
+def measure_promise(
+    sessions: Sequence[Session], progress: Callable[[int, int], None], *, sees_training: bool = False
+) -> Promise:
     """Recompute the plan's ε, and measure it on repeated releases with the plan's own noise.
 
-    Of several sessions the result is a claim that does not hold, else the one with the largest ε.
+    In a simulation that `sees_training`, members' noisy training is run again, too. Of several sessions the result is a
+    claim that does not hold, else the one with the largest ε.
     """
-    promises = [_measure_one(session, progress) for session in sessions]
+    promises = [_measure_one(session, progress, sees_training=sees_training) for session in sessions]
     return max(promises, key=lambda each: (each.disproved or not each.agrees, each.claimed))
 
 
-def _measure_one(session: Session, progress: Callable[[int, int], None]) -> Promise:
+def _measure_one(session: Session, progress: Callable[[int, int], None], *, sees_training: bool) -> Promise:
     plan, claim = session.plan, session.claim
-    if claim is None and plan.has_noise:
-        trained = training_opinion(plan, session.consortium)
-        return Promise(
-            sentence=IN_TRAINING.format(format_epsilon(trained.claimed), plan.adjacency, plan.unit),
-            claimed=trained.claimed,
-            # A difference that rounding explains is not a disagreement.
-            recomputed=trained.epsilon if not trained.agrees else min(trained.epsilon, trained.claimed),
-            recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
-            delta=plan.delta,
-            unit=plan.unit,
-            adjacency=plan.adjacency,
-        )
+    trained = _run_training(session, progress) if sees_training else None
+    if isinstance(claim, TrainingClaim):
+        return _of_training(session, trained)
     if claim is None:
         sentence = "No differential privacy: exact sums are opened."
         return Promise(sentence, math.inf, math.inf, "nothing to recompute", 0.0, plan.unit, "")
     opinion = second_opinion(plan, honest_shares(plan, len(session.clients)), consortium=session.consortium)
     bound = audit_release(claim, releases=RELEASES, level=LEVEL, progress=progress)
-    has_moments = "second_moment" in session.release and plan.dimension >= SPREAD
+    has_moments = "second_moment" in session.release and plan.dimension >= SPREAD and trained is None
     wider = audit_release(claim, releases=RELEASES, level=LEVEL, spread=SPREAD) if has_moments else bound
     # Combine the bound by the worst record with one spread over features, which meets noise off B's diagonal.
     telling = wider if wider.refuted and not bound.refuted else bound
+    measured = LowerBound(
+        lower=bound.lower,
+        method=bound.epsilon.method,
+        sentence=f"{telling.sentence} {OF_RERELEASES}",
+        power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
+        refuted=bound.refuted or wider.refuted,
+        curve=bound.curve,
+    )
     return Promise(
-        sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise else ""),
+        sentence=claim.sentence() + (BESIDE_TRAINING if plan.has_training_noise and not sees_training else ""),
         claimed=claim.epsilon,
         recomputed=max(bound.recomputed, opinion.epsilon),
         recomputed_by="the auditor's own accounting of the plan's noise",
         delta=claim.delta,
         unit=plan.unit,
         adjacency=plan.adjacency,
-        measured=LowerBound(
-            lower=bound.lower,
-            method=bound.epsilon.method,
-            sentence=f"{telling.sentence} {OF_RERELEASES}",
-            power=bound.power if wider is bound else f"{bound.power} Of a record over {SPREAD} features: {wider.power}",
-            refuted=bound.refuted or wider.refuted,
-            curve=bound.curve,
-        ),
+        measured=measured if trained is None else _bound_by(trained, measured),
+    )
+
+
+def _of_training(session: Session, trained: TrainingBound | None) -> Promise:
+    """Recompute ε of a plan whose only noise is in members' training, `trained` being what running it again found."""
+    plan = session.plan
+    opinion = training_opinion(plan, session.consortium)
+    sentence = IN_TRAINING.format(format_epsilon(opinion.claimed), plan.adjacency, plan.unit)
+    return Promise(
+        sentence=sentence + (UNSEEN if trained is None else ""),
+        claimed=opinion.claimed,
+        # A difference that rounding explains is not a disagreement.
+        recomputed=opinion.epsilon if not opinion.agrees else min(opinion.epsilon, opinion.claimed),
+        recomputed_by="the auditor's own composition of privacy losses of the plan's training steps",
+        delta=plan.delta,
+        unit=plan.unit,
+        adjacency=plan.adjacency,
+        measured=None if trained is None else _bound_by(trained),
+    )
+
+
+def _run_training(session: Session, progress: Callable[[int, int], None]) -> TrainingBound | None:
+    """Run the noisy training of one of the plan's members again, with worst-case records; None without any."""
+    plan, claim, training = session.plan, session.claim, training_of(session.plan)
+    cost = claim.releases.training if isinstance(claim, PrivacyClaim) else claim.cost if claim is not None else None
+    if cost is None or training is None:
+        return None
+    return audit_training(
+        cost,
+        plan.training_sigma,
+        training.levels,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        level=LEVEL,
+        progress=progress,
+    )
+
+
+def _bound_by(trained: TrainingBound, released: LowerBound | None = None) -> LowerBound:
+    """Return the bound by trainings, with that by re-releases of the same plan's sums where there is one."""
+    found = LowerBound(
+        trained.epsilon.low,
+        trained.epsilon.method,
+        f"{trained.sentence} {OF_TRAININGS}",
+        trained.power,
+        refuted=trained.refuted,
+        is_enough=trained.is_enough,
+    )
+    if released is None:
+        return found
+    return replace(
+        found,
+        lower=max(found.lower, released.lower),
+        sentence=f"{released.sentence} {found.sentence}",
+        power=f"{released.power} {found.power}",
+        refuted=released.refuted or found.refuted,
+        curve=released.curve,
     )
 
 
 def add_drawn(promise: Promise, drawn: SharesTested | None, opinion: SecondOpinion | None) -> Promise:
     """Add to the plan's privacy promise tests of simulated parties' noise, and ε by the longest contributions found."""
-    if drawn is None or opinion is None:
+    if drawn is None:
         return promise
     found = "not as planned" if drawn.flaws else "as planned"
+    is_trained = any(place.name == STEPS for place in drawn.places)
+    where = ["every block of every sum"] * (opinion is not None) + ["every step of members' training"] * is_trained
     sentence = (
-        f"The noise that simulated parties drew for every block of every sum is {found}, by {drawn.tests} tests of its "
-        f"variance and of every two shares (false alarms: {DRAWN_LEVEL:g} in all)."
+        f"The noise that simulated parties drew for {' and '.join(where)} is {found}, by {drawn.tests} tests of its "
+        f"variance and of shares in pairs (false alarms: {DRAWN_LEVEL:g} in all)."
     )
     places = tuple((place.name, place.mean_square, place.entries) for place in drawn.places)
     by = f"{promise.recomputed_by}, and its own search for long parts of a sum"
-    noise = DrawnNoise(sentence, drawn.power, places, drawn.flaws)
-    return replace(promise, recomputed=max(promise.recomputed, opinion.epsilon), recomputed_by=by, drawn=noise)
+    promise = replace(promise, drawn=DrawnNoise(sentence, drawn.power, places, drawn.flaws))
+    if opinion is None:
+        return promise
+    return replace(promise, recomputed=max(promise.recomputed, opinion.epsilon), recomputed_by=by)
 
 
 def add_recorded(promise: Promise, noise: SessionNoise | None, recorded: Sequence[Session]) -> Promise:

@@ -108,7 +108,7 @@ ENTRIES = (
         "secagg.protection.masking.server:_OpenedShares.add",
         (
             (
-                "if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][0]):",
+                "if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][place]):",
                 "if not computed:",
             ),
         ),

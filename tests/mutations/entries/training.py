@@ -48,7 +48,7 @@ BATCHES = (
         "DP-SGD draws its noise once for all steps.",
         DP_SGD,
         (
-            ("        total = _noise(network.size, settings.sigma, randomness)\n", "        total = first.copy()\n"),
+            ("        noise = _noise(network.size, settings.sigma, randomness)\n", "        noise = first.copy()\n"),
             (STEPS, "    first = _noise(network.size, settings.sigma, randomness)\n" + STEPS),
         ),
         ("networks/test_private_training.py::test_every_step_has_noise_of_its_own",),
@@ -64,8 +64,8 @@ BATCHES_OF_METHODS = (
         "secagg.networks.augmented_training:train_privately",
         (
             (
-                "dp_sgd(program, start, x, labels, each, randomness)",
-                f"dp_sgd(program, start, x, labels, each, {FIXED})",
+                "dp_sgd(program, start, x, labels, each, randomness, watch)",
+                f"dp_sgd(program, start, x, labels, each, {FIXED}, watch)",
             ),
         ),
         (f"{ANEW}[fraug]",),
@@ -130,8 +130,8 @@ NUMBERS = (
         "methods.training.fraug:AugmentedUpdate.train_privately",
         (
             (
-                "settings, local.randomness)",
-                "settings, local.randomness).then(lambda row: row / (1 + len(labels) / 2**12))",
+                "settings, local.randomness, local.watch)",
+                "settings, local.randomness, local.watch).then(lambda row: row / (1 + len(labels) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[fraug]",),
@@ -157,8 +157,8 @@ NUMBERS = (
         "methods.training.feddat:AdapterUpdate.train_privately",
         (
             (
-                "settings, local.randomness)",
-                "settings, local.randomness).then(lambda row: row / (1 + len(local.examples) / 2**12))",
+                "settings, local.randomness, local.watch)",
+                "settings, local.randomness, local.watch).then(lambda row: row / (1 + len(local.examples) / 2**12))",
             ),
         ),
         (f"{UNDRAWN}[feddat]",),

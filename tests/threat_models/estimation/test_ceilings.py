@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.integrate import trapezoid
 from scipy.stats import norm
 
 from secagg.errors import BadInput
-from secagg.privacy import Mechanism
+from secagg.privacy import Mechanism, SampledSteps, TrainingClaim, TrainingCost
 from tests.threat_models.estimation.claims import claimed
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 
@@ -51,3 +52,34 @@ def test_rates_out_of_range_are_refused(wrong):
     """A rate is a probability."""
     with pytest.raises(BadInput):
         wrong(claimed())
+
+
+def training(rate: float, multiplier: float, steps: int) -> TrainingClaim:
+    """The claim of members' training with these steps, at δ = 1e-5."""
+    cost = TrainingCost(SampledSteps(rate, multiplier, steps), gap=1e-12)
+    return TrainingClaim(cost, cost.epsilon(1e-5), 1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3, 0.9])
+def test_no_test_of_a_sampled_step_passes_the_ceiling(rate: float) -> None:
+    """The best test of one sampled step, by the noisy sum itself, stays below the ceiling, and comes near it somewhere.
+
+    Removing a record: H0 is a sum without it, N(0, m²), H1 one that has it with probability q. Adding it: the reverse.
+    """
+    multiplier = 0.8
+    claim, at = training(rate, multiplier, 1), np.linspace(-6, 8, 400)
+    without, with_it = (norm.sf(at, shift, multiplier) for shift in (0, 1))
+    mixed = (1 - rate) * without + rate * with_it
+    for false, true in ((without, mixed), (1 - mixed, 1 - without)):
+        limits = np.array([ceiling(claim, each) for each in false])
+        assert (true <= limits + 1e-9).all()
+        assert np.min(limits - true) < 0.01
+        assert abs(trapezoid(true, false)) <= auc_ceiling(claim) + 1e-9
+
+
+def test_sampling_lowers_the_ceiling() -> None:
+    """Sampled steps have a lower ceiling than the same steps with every record, and those that of their Gaussian."""
+    sampled, whole = training(0.1, 1.0, 20), training(1.0, 1.0, 20)
+    assert auc_ceiling(sampled) < auc_ceiling(whole) - 0.1
+    assert ceiling(sampled, 0.01) < ceiling(whole, 0.01) / 2
+    assert ceiling(whole, 0.01) == pytest.approx(norm.cdf(norm.ppf(0.01) + np.sqrt(20)), rel=1e-6)

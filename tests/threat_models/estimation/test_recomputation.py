@@ -10,13 +10,24 @@ from methods import sums_of
 from methods.training import client_update
 from secagg.agreement.plan import NoiseFrom
 from secagg.errors import BadInput
-from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
-from secagg.privacy import Adjacency, BlockwiseSensitivity, CellSensitivity, Mechanism, MomentSensitivity, Unit
+from secagg.plan_facts.planning import PlanChoices, PublicData, SurplusNoise, make_plan
+from secagg.privacy import (
+    Adjacency,
+    BlockwiseSensitivity,
+    CellSensitivity,
+    Mechanism,
+    MomentSensitivity,
+    Unit,
+    noise_levels,
+)
+from secagg.privacy.gaussian import mu_of
 from secagg.randomness import OperatingSystem
 from tests.threat_models.estimation.claims import DELTA, KINDS, claimed
 from tests.worlds.rosters import make_roster
+from tests.worlds.setups import make_setup
 from threat_models.estimation.empirical_sensitivity import longest_of
 from threat_models.estimation.recomputation import epsilon_of, gaussian_epsilon, second_opinion
+from threat_models.estimation.rerelease import worst_canary
 
 
 @pytest.mark.parametrize(("epsilon", "exact"), [(0.5, 7.032), (1, 3.731), (2, 1.994), (4, 1.081), (8, 0.600)])
@@ -167,3 +178,22 @@ def test_plans_that_promise_nothing_are_refused():
     for wrong in ((plain, honest), (plan, 0), (replace(plan, noises=plan.noises[:2]), honest)):
         with pytest.raises(BadInput):
             second_opinion(*wrong)
+
+
+@pytest.mark.parametrize("is_faulty", [False, True])
+@pytest.mark.parametrize("refine", [0, 2])
+def test_every_noise_level_is_recomputed(monkeypatch: pytest.MonkeyPatch, is_faulty: bool, refine: int) -> None:
+    """ε of each level agrees; a first part 3 % too small is found, though the whole share is as it should be."""
+    levelled = make_setup(13, dropouts=4, refine=refine, surplus_noise=SurplusNoise.REMOVE)
+    releases, honest = levelled.facts.sum_claim.releases, noise_levels.parts_of
+
+    def faulty(*arguments):
+        first, *others, last = honest(*arguments)
+        return (0.97 * first, *others, math.sqrt(last**2 + (1 - 0.97**2) * first**2))
+
+    if is_faulty:
+        monkeypatch.setattr("secagg.privacy.calibration.parts_of", faulty)
+    found, canary = epsilon_of(releases, DELTA), worst_canary(releases)
+    assert found == pytest.approx(releases.epsilon(DELTA), rel=1e-3)
+    assert (found > 1.02 * levelled.plan.epsilon) == is_faulty
+    assert (canary.mu > 1.02 * mu_of(levelled.plan.epsilon, DELTA)) == is_faulty

@@ -138,6 +138,8 @@ def test_noise_found_short_in_the_sum_fails():
         ({"session_noise": replace(sample.report().promise.session_noise, high=0.99)}, GateOutcome.FAIL),
         ({"measured": replace(sample.report().promise.measured, lower=1.2)}, GateOutcome.FAIL),
         ({"measured": replace(sample.report().promise.measured, refuted=True)}, GateOutcome.FAIL),
+        ({"measured": replace(sample.report().promise.measured, is_enough=False)}, GateOutcome.INCONCLUSIVE),
+        ({"measured": replace(sample.report().promise.measured, is_enough=False, refuted=True)}, GateOutcome.FAIL),
         ({"drawn": replace(sample.report().promise.drawn, flaws=("Two shares are the same.",))}, GateOutcome.FAIL),
         ({"drawn": replace(sample.report().promise.drawn, flaws=("None.",)), "claimed": np.inf}, GateOutcome.FAIL),
     ],

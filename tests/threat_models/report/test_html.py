@@ -182,6 +182,19 @@ def test_page_says_what_the_report_says():
     assert [words for words in said if words not in text] == []
 
 
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [({}, "does not disprove it"), ({"is_enough": False}, "? too little to tell"), ({"lower": 2.0}, "✕ disproves it")],
+)
+def test_a_measurement_that_could_not_tell_has_its_own_verdict(change, verdict):
+    """A lower bound of ε that too few runs give is not shown like one that does not disprove the claim."""
+    made = sample.report()
+    measured = replace(made.promise.measured, **change)
+    text = Page(as_html(replace(made, promise=replace(made.promise, measured=measured)))).text
+    verdicts = ("does not disprove it", "? too little to tell", "✕ disproves it")
+    assert [each for each in verdicts if each in text] == [verdict]
+
+
 def test_failures_are_named_in_the_banner():
     """What did not pass is told at the top with its figures."""
     text = Page(as_html(REPORTS["fails"])).text

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.privacy import GaussianCost, TrainingCost, Unit
+from secagg.privacy import GaussianCost, PrivacyClaim, TrainingCost, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, draw_noise, noise_ratio, total
 from threat_models.attacks.membership.aggregate import score_by_release
@@ -108,7 +108,7 @@ def _run_differencing(views: tuple[View, ...], knowledge: Knowledge, progress: P
     withstood = len(apart) > 1 or is_hidden(rest, noise)
     if len(apart) == 1:
         found += _measure_membership(rest, noise, knowledge, apart)
-    if first.claim is not None:
+    if isinstance(first.claim, PrivacyClaim):
         twice: GaussianCost | TrainingCost = first.claim.releases.cost().times(2)  # all noise is drawn anew
         if (training := first.claim.releases.training) is not None:
             steps = replace(training.steps, steps=2 * training.steps.steps)
@@ -133,7 +133,7 @@ def _run_collusion(views: tuple[View, ...], knowledge: Knowledge, progress: Prog
     rest = subtract(view.release, [view.contributions[member] for member in colluders])
     noise = noise_left(view, len(honest))
     found = (HONEST_LEFT.exact(float(len(honest))), *(measure_signals(rest, noise) if noise else ()))
-    if view.claim is not None:
+    if isinstance(view.claim, PrivacyClaim):
         counted = {"honest": len(honest), "missing": len(view.clients) - len(view.members)} if by_clients else {}
         epsilon = view.claim.releases.epsilon(view.claim.delta, **counted)
         found += (EPSILON.exact(epsilon, ceiling=view.claim.epsilon),)

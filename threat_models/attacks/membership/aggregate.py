@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from methods import method_of, sums_of
 from methods.round import Local
 from secagg.encoding import Grid
-from secagg.privacy import PrivacyClaim, Unit
+from secagg.privacy import Claim, Unit
 from threat_models.attacks.attack import Attack, Progress
 from threat_models.attacks.gaussian_likelihood import MOMENTS, Noise, fit, outside_range, squared_mu, standardise, total
 from threat_models.attacks.membership import metrics
@@ -189,7 +189,7 @@ def _score_alone(trial: Trial) -> Scores:
     return trial.scored(values[trial.rows])
 
 
-def _describe(best: _BestTest, broken: bool, claim: PrivacyClaim | None) -> str:
+def _describe(best: _BestTest, broken: bool, claim: Claim | None) -> str:
     limit = "This is more than the claim allows." if broken else "The claim allows this."
     which = "the noise that is there" if best.noise.short else "the plan's noise"
     if best.noise.short:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from secagg.privacy import PrivacyClaim
+from secagg.privacy import Claim
 from threat_models.estimation import intervals
 from threat_models.estimation.ceilings import auc_ceiling, ceiling, roc_ceiling
 from threat_models.findings import SHARE, Curve, Measure, Metric, Series
@@ -158,7 +158,7 @@ def match_classes(labels: NDArray[np.int64], is_member: Flags) -> Flags:
     return found
 
 
-def measure(scores: Scores, figures: Figures, claim: PrivacyClaim | None = None) -> tuple[Measure, ...]:
+def measure(scores: Scores, figures: Figures, claim: Claim | None = None) -> tuple[Measure, ...]:
     """Measure a test's ROC area, true and false positive rates, with the upper bounds that a privacy claim implies.
 
     Beside a claim, the levels are corrected for comparing several numbers with it. Empty unless there are two of
@@ -265,7 +265,7 @@ def withstands(scores: Scores) -> bool:
     return is_known and area.high <= NOTABLE_AREA and scores.rate(low).high <= NOTABLE_FACTOR * low
 
 
-def roc(title: str, lines: Mapping[str, Scores], claim: PrivacyClaim | None = None) -> Curve:
+def roc(title: str, lines: Mapping[str, Scores], claim: Claim | None = None) -> Curve:
     """Return the ROC curves of tests, on logarithmic axes, with the line of chance and the privacy claim's ceiling.
 
     Each line has Clopper-Pearson limits at its points.

@@ -30,6 +30,7 @@ from secagg.heads import LinearHead
 from secagg.heads.discriminant import Covariance
 from secagg.heads.linear import ABSENT_BIAS
 from secagg.networks import SlotMeans, TrainedModel
+from secagg.privacy import PrivacyClaim
 from threat_models.attacks.attack import Progress
 from threat_models.attacks.gaussian_likelihood import Noise, draw_noise, total
 from threat_models.session import AuditRecords, Floats, Released, join_records
@@ -194,7 +195,7 @@ class HeadRecipe:
         census = sum(not kind.is_about_records for kind in sums_of(view.plan))
         present = view.head.present if isinstance(view.head, LinearHead) else None
         noises: list[Noise] = []  # on every sum of the plan, in the units of one record
-        parts = view.claim.releases.parts if view.claim is not None and view.noise is not None else ()
+        parts = view.claim.releases.parts if isinstance(view.claim, PrivacyClaim) and view.noise is not None else ()
         for (calibration, _), kind in zip(parts, sums_of(view.plan), strict=False):
             noisers = len(view.members) if view.plan.noise == NoiseFrom.CLIENT else calibration.parties
             opened = calibration.opened_noise(noisers)
