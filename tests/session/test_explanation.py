@@ -84,7 +84,7 @@ def test_removed_noise_asks_for_the_honest_ones_of_each_sum(chosen):
 
     One more known share costs what the sentence says, at the worst number of missing clients.
     """
-    setup = make_setup(**chosen)
+    setup = make_setup(surplus_noise=SurplusNoise.REMOVE, **chosen)
     claim, plan, rows = setup.facts.claim, setup.plan, dict(explain(setup.facts))
     assert f"holds while all but {plan.colluders} of the clients in a sum add their share" in rows["promise"]
     assert rows["noise of one party"].endswith(f"in each sum all but {plan.colluders} must be honest")
