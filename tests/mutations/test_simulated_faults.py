@@ -94,16 +94,16 @@ def same_noise(segments: Sequence[Any], source: Any) -> Any:
 
 def swapped(patch: pytest.MonkeyPatch) -> None:
     """σ of the diagonal off it, and the reverse."""
-    honest = BlockNoise.segments.fget  # type: ignore[attr-defined]
+    honest = BlockNoise.segments_of
 
-    def wrong(self: BlockNoise) -> Any:
-        found = honest(self)
+    def wrong(self: BlockNoise, of: Callable[[float], float]) -> Any:
+        found = honest(self, of)
         if self.off_diagonal is None:
             return found
-        other = {self.sigma: self.off_diagonal, self.off_diagonal: self.sigma}
-        return tuple((other[sigma], count) for sigma, count in found)
+        on, off = of(self.sigma), of(self.off_diagonal)
+        return tuple(({on: off, off: on}[sigma], count) for sigma, count in found)
 
-    patch.setattr(BlockNoise, "segments", property(wrong))
+    patch.setattr(BlockNoise, "segments_of", wrong)
 
 
 def silent_census(segments: Sequence[Any], source: Any) -> Any:
