@@ -219,7 +219,7 @@ MOMENTS = (
         "DP-SGD takes Adam's moments from the sum of gradients without its noise.",
         DP_SGD,
         (
-            (STEP, "        row = _step(network, row, total - noise, settings)\n"),
+            (STEP, "        row = _step(network, row, total - noise if settings.decay else total, settings)\n"),
             (DRAWN, DRAWN + "        noise = total.copy()\n"),
         ),
         ADAM,
