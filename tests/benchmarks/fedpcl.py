@@ -49,7 +49,7 @@ from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
 from tests.benchmarks.fashion_mnist import DATA
-from tests.benchmarks.shifts import MEMBER, Shift, pools
+from tests.benchmarks.shifts import MEMBER, NAMES, Shift, pool_named
 
 SEEDS, SEARCH_SEEDS, NOISY_SEEDS = range(3, 13), range(2), range(3)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -134,9 +134,7 @@ class Job:
         return out / "runs" / f"{name}.json"
 
 
-@cache
-def _pools(data: Path, out: Path) -> Any:
-    return pools(data, out)
+_pool = cache(pool_named)
 
 
 def run(job: Job, data: Path, out: Path) -> None:
@@ -144,7 +142,7 @@ def run(job: Job, data: Path, out: Path) -> None:
     path = job.path(out)
     if path.exists():
         return
-    pool = _pools(data, out)[job.features]
+    pool = _pool(job.features, data, out)
     dataset = pool.federation(job.shift, job.seed, is_trial=job.is_trial)
     with one_blas_thread():
         if math.isinf(job.epsilon) or job.method == ALONE:
@@ -311,7 +309,7 @@ def contrast(data: Path, out: Path) -> str:
     apart = 100 * (np.array(rows[0]) - np.array(rows[1]))
     low, high = student_interval(apart.sum(axis=1).tolist())
     draw, mean = np.random.default_rng(0), apart.mean(axis=0)
-    labels = _measurable(_pools(data, out)[features].federation(shift, SEEDS[0])).held_out.labels
+    labels = _measurable(_pool(features, data, out).federation(shift, SEEDS[0])).held_out.labels
     cells = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     drawn = sum(mean[draw.choice(cell, (DRAWS, len(cell)))].sum(axis=1) for cell in cells)
     ends = np.percentile(drawn, [2.5, 97.5])
@@ -350,7 +348,7 @@ def main() -> None:
     if chosen.search:
         print(search(chosen.data, chosen.out, chosen.workers))
         return
-    names = [name for name in _pools(chosen.data, chosen.out) if name.startswith(tuple(chosen.only.split(",")))]
+    names = [name for name in NAMES if name.startswith(tuple(chosen.only.split(",")))]
     kinds = [(math.inf, EXACT), *((epsilon, NOISY) for epsilon in chosen.epsilons)]
     jobs = [job for name in names for epsilon, forms in kinds for job in jobs_of(name, forms, epsilon)]
     work(jobs, chosen.data, chosen.out, chosen.workers)
