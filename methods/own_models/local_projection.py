@@ -203,8 +203,8 @@ class LocalProjection(SimpleMethod, ABC):
     """The base of methods whose clients train projections to `width` numbers and sum them by class, in `rounds` rounds.
 
     From the second round on a member trains `epochs` in batches of `batch` at `rate` with weight `decay` (L2) by the
-    `optimiser`: Adam, the papers' choice, which goes on in each round with the moments that the member kept; or SGD
-    with `momentum`, as FedPCL's code has it for transformers' features (0.5), at rates some 100 times as large.
+    `optimiser`: Adam, as FedPCL's paper has it (section 5.1), which goes on in each round with the moments that the
+    member kept; or SGD with `momentum` (0.5 in its code for transformers' features), at rates some 100 times as large.
     Where `cap` is above 0, a member counts at most t records of each class, t as large as ‖counts‖₂ ≤ cap allows, and
     its sums are shortened alike.
 
