@@ -89,7 +89,7 @@ RATE = {ALONE: 0.003, ALONE_PCL: 0.003, "fedavg": 0.03, PROTO: 0.003, PCL: 0.003
 """The rates that the search chose; the paper has 0.001."""
 EXACT = (
     Form("local only", ALONE, "epochs=50", rate=RATE[ALONE]),
-    Form("local only, at the paper's rate", ALONE, "epochs=50", rate=0.001),
+    Form("local only, rate 0.001", ALONE, "epochs=50", rate=0.001),
     Form("own prototypes, no federation", ALONE_PCL, PCL, "own", rate=RATE[ALONE_PCL]),
     Form("FedAvg, a perceptron", "fedavg", "model=mlp:256 rounds=50 clip=10", rate=RATE["fedavg"]),
     Form("FedProto, head", "fedproto", PROTO, "head", rate=RATE[PROTO]),
