@@ -158,7 +158,7 @@ def test_plan_of_another_version_is_refused_by_its_version(
 ) -> None:
     """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
     for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
-        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 7; {remedy}"):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 8; {remedy}"):
             read_back(tmp_path, content)
 
 

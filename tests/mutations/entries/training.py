@@ -211,6 +211,37 @@ PROJECTIONS = (
         (f"{UNDRAWN}[fedproto]",),
     ),
 )
+ADAM = ("networks/test_private_training.py::test_adams_moments_come_from_noisy_means_alone",)
+STEP = "        row = _step(network, row, total, settings)\n"
+MOMENTS = (
+    PlantedFault(
+        "Adam's moments before the noise",
+        "DP-SGD takes Adam's moments from the sum of gradients without its noise.",
+        DP_SGD,
+        (
+            (STEP, "        row = _step(network, row, total - noise if settings.decay else total, settings)\n"),
+            (DRAWN, DRAWN + "        noise = total.copy()\n"),
+        ),
+        ADAM,
+    ),
+    PlantedFault(
+        "Adam's decay is AdamW's",
+        "Decay shrinks the weights and is in no moment.",
+        "secagg.networks.training:RowAdam.__init__",
+        (("torch.optim.Adam(", "torch.optim.AdamW("),),
+        (*ADAM, "networks/test_training.py::test_training_by_adam_is_torchs"),
+    ),
+    PlantedFault(
+        "Adam begins anew in every round",
+        "A member's training begins with moments of 0 in every round.",
+        "methods.own_models.local_projection:LocalProjection._read",
+        (
+            ("return Kept.of(state,", "kept = Kept.of(state,"),
+            ("self.sampling > 0)", "self.sampling > 0)\n        kept.flat[program.size :] = 0\n        return kept"),
+        ),
+        ("methods/test_local_projection.py::test_moments_go_on_with_the_round_that_is_kept",),
+    ),
+)
 PRIVATE_LOSS = ("methods/test_feddat.py::test_private_step_follows_the_slopes_of_both_losses",)
 BOTH_STEPS = ("methods/test_feddat.py::test_both_steps_of_a_batch_follow_their_slopes",)
 DISTILLATION = (
@@ -328,4 +359,4 @@ INTEGERS = (
         EXACT,
     ),
 )
-ENTRIES = (*DISTILLATION, *BATCHES, *BATCHES_OF_METHODS, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
+ENTRIES = (*DISTILLATION, *BATCHES, *BATCHES_OF_METHODS, *MOMENTS, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
