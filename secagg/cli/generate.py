@@ -31,7 +31,10 @@ def generate(
     count: Annotated[int, typer.Option(min=1, help="Pictures of each class in each domain.")] = 50,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Steps of the sampler.")] = 50,
     strength: Annotated[float, typer.Option(help="From which part of the schedule: 1 is all of it.")] = 1.0,
-    guidance: Annotated[float, typer.Option(help="Weight of the concept vectors; 1: no guidance.")] = 1.0,
+    guidance: Annotated[
+        float,
+        typer.Option(help="Weight of the prompt; 7.5: the default of Stable Diffusion; 1: no guidance."),
+    ] = 7.5,
     start: Annotated[str, typer.Option(help="noised, or released: as the authors' code starts.")] = "noised",
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same pictures on one machine.")] = 0,
     classify: Annotated[bool, typer.Option(help="Train a classifier on the pictures.")] = True,
