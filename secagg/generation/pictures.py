@@ -28,7 +28,7 @@ from secagg.errors import BadInput
 from secagg.features import Latents, Progress, latents_of
 from secagg.features.latents import to_pixels
 from secagg.generation.concepts import require_width, tell, tell_nothing
-from secagg.networks import SlotMeans, TrainedModel, TrainingSettings, program_named, train
+from secagg.networks import Program, SlotMeans, TrainedModel, TrainingSettings, train
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 from secagg.wire import Range, require_in_range
@@ -197,14 +197,14 @@ TRAINING = TrainingSettings(epochs=50, rate=0.01, batch=64, momentum=0.9)
 
 
 def train_classifier(
-    pictures: Pictures, input_shape: tuple[int, ...], classes: int, randomness: RandomSource
+    pictures: Pictures, input_shape: tuple[int, ...], program: Program, randomness: RandomSource
 ) -> TrainedModel:
-    """Train the built-in network `cnn` on generated pictures, converted to records of `input_shape`. Raises BadInput.
+    """Train a network from its public start on generated pictures, converted to records of `input_shape`.
 
-    All layers are trained: the released code builds the optimiser before it replaces the last, which stays at random.
+    An exported network starts at the weights in its file: it is fine-tuned, as in the paper. All layers are trained:
+    the released code builds the optimiser before it replaces the last, which stays at random. Raises BadInput.
     """
     rows = as_inputs(pictures.pixels, input_shape)
-    program = program_named("cnn", rows.shape[1], classes)
     x = (inputs_of(rows, GRID) * program.scale).astype(np.float32)
     start = program.start(digest("public start", b"generated"))
     trained = train(program, start, x, pictures.labels, TRAINING, randomness)

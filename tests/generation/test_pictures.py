@@ -16,7 +16,7 @@ from secagg.errors import BadInput
 from secagg.features import Latents, open_backbone
 from secagg.generation import GenerationSettings, Pictures, generate, train_classifier
 from secagg.generation.pictures import GRID, RELEASED, TRAINING, as_inputs, denoise, interpolate
-from secagg.networks import SlotMeans, TrainedModel, train
+from secagg.networks import SlotMeans, TrainedModel, program_named, train
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.worlds.diffusion import DIMENSION, SIDE, WIDTH, pictures, save_diffusion
@@ -142,7 +142,7 @@ def test_a_classifier_learns_from_pictures() -> None:
     pixels = rng.integers(0, 60, (200, SIDE, SIDE, 3)).astype(np.uint8)
     pixels[labels == 1, : SIDE // 2] += 150
     made = Pictures(pixels[:100], labels[:100], np.zeros(100, np.int64))
-    model = train_classifier(made, (SIDE, SIDE), 2, OperatingSystem())
+    model = train_classifier(made, (SIDE, SIDE), program_named("cnn", SIDE**2, 2), OperatingSystem())
     x = inputs_of(as_inputs(pixels[100:], (SIDE, SIDE)), GRID)
     assert model.evaluate(x, labels[100:]).accuracy > 0.95
 
@@ -152,8 +152,10 @@ def test_a_classifier_takes_pictures_as_it_was_trained_on_them() -> None:
     rng = np.random.default_rng(1)
     labels = np.arange(60) % 3
     pixels = rng.integers(0, 256, (60, SIDE, SIDE, 3)).astype(np.uint8)
-    model = train_classifier(Pictures(pixels, labels, 0 * labels), (SIDE, SIDE), 3, SeededRandomness(b"one", TOKEN))
-    x, program = inputs_of(as_inputs(pixels, (SIDE, SIDE)), GRID), model.program
+    program = program_named("cnn", SIDE**2, 3)
+    made = Pictures(pixels, labels, 0 * labels)
+    model = train_classifier(made, (SIDE, SIDE), program, SeededRandomness(b"one", TOKEN))
+    x = inputs_of(as_inputs(pixels, (SIDE, SIDE)), GRID)
     assert program.scale > 1
     start = program.start(digest("public start", b"generated"))
     scaled = (x * program.scale).astype(np.float32)
