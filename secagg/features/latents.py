@@ -229,7 +229,7 @@ class Latents:
 
     @cached_property
     def text(self) -> TextEncoder | None:
-        """The encoder of the network's prompts, None for a network without prompts. Raises BadInput if it does not fit."""
+        """The encoder of the network's prompts, None for a network without any. Raises BadInput if it does not fit."""
         if TEXT_ENCODER not in self.files.parts:
             return None
         text = self.files.load_text_encoder()
