@@ -67,16 +67,16 @@ def test_interpolations_lie_between_slots_of_one_cell() -> None:
 
 
 def test_gamma_is_normal_and_clipped() -> None:
-    """Of N(0.5, 0.1²): mean and deviation of 20,000 draws; what is drawn beyond 0 or 1 is exactly that.
+    """Of N(0.5, 0.1²): mean and deviation of 5,000 draws; what is drawn beyond 0 or 1 is exactly that.
 
-    False failures: below 10⁻⁸ (both bounds are six standard errors or more).
+    False failures: below 10⁻⁸ (both bounds are six standard errors).
     """
-    z, labels, domains = interpolate(means_of(), 20_000, np.random.default_rng(5))
+    z, labels, domains = interpolate(means_of(), 5_000, np.random.default_rng(5))
     first, second = means_of().means[:2, :-1].astype(np.float64)
     made = z[(labels == 0) & (domains == 0)]
     gamma = (made - second) @ (first - second) / ((first - second) @ (first - second))
-    assert gamma.mean() == pytest.approx(0.5, abs=0.005)
-    assert gamma.std() == pytest.approx(0.1, abs=0.004)
+    assert gamma.mean() == pytest.approx(0.5, abs=0.0085)
+    assert gamma.std() == pytest.approx(0.1, abs=0.006)
 
     class Far(np.random.Generator):
         def normal(self, *_: Any, size: Any) -> Any:  # type: ignore[override]

@@ -16,6 +16,7 @@ from diffusers import DDIMScheduler, StableDiffusionPipeline
 
 from secagg.errors import BadInput
 from secagg.features import Latents, backbone_digest, open_backbone
+from secagg.features.latents import DiffusionFiles
 from secagg.generation import ConceptTraining, GenerationSettings, generate, train_concepts
 from secagg.generation.concepts import noise_loss, tell, tell_nothing
 from secagg.generation.pictures import RELEASED, denoise
@@ -40,13 +41,17 @@ def latents(folder: Path) -> Latents:
 
 @pytest.fixture(scope="module")
 def pipeline(latents: Latents) -> Any:
-    """The pipeline of `diffusers` over the folder's parts, with DDIM."""
-    text = latents.text
+    """The pipeline of `diffusers` over the folder's parts."""
+    return pipeline_of(latents)
+
+
+def pipeline_of(latents: Latents) -> Any:
+    """The pipeline of `diffusers` over a folder's parts, with DDIM by the folder's schedule, which clips no latents."""
+    text, place = latents.text, latents.files.folder / "scheduler"
     assert text is not None
-    scheduler = DDIMScheduler.from_config(latents.scheduler.config)
-    return StableDiffusionPipeline(
-        latents.vae, text.encoder, text.tokenizer, latents.unet, scheduler, None, None, requires_safety_checker=False
-    )
+    load: Any = DDIMScheduler.from_pretrained
+    parts = latents.vae, text.encoder, text.tokenizer, latents.unet, load(place, clip_sample=False)
+    return StableDiffusionPipeline(*parts, None, None, requires_safety_checker=False)
 
 
 def opened(folder: Path) -> Latents:
@@ -90,12 +95,7 @@ def test_words_in_their_places_are_the_pipeline_s_prompt(latents: Latents, pipel
 
 def test_any_vectors_are_the_pipeline_s_textual_inversion(folder: Path, latents: Latents) -> None:
     """Vectors that are no words give what the pipeline encodes after it has learnt them as tokens of their own."""
-    own = opened(folder)
-    text = own.text
-    assert text is not None
-    pipe: Any = StableDiffusionPipeline(
-        own.vae, text.encoder, text.tokenizer, own.unet, own.scheduler, None, None, requires_safety_checker=False
-    )
+    pipe = pipeline_of(opened(folder))
     of_class, of_domain = vectors()
     for name, row in (("<s>", of_domain[1]), ("<v>", of_class[1])):
         pipe.load_textual_inversion(row[None], token=name)
@@ -212,6 +212,7 @@ def test_the_digest_is_of_the_text_encoder_too(folder: Path, tmp_path: Path) -> 
     """Another text encoder or tokenizer is another backbone; a model without one has the digest of its three parts."""
     digests = {backbone_digest(f"diffusers:{folder}")}
     bare = save_diffusion(tmp_path / "bare", like_stable=True)
+    assert list(DiffusionFiles.of(f"diffusers:{bare}").parts) == ["vae", "unet", "scheduler"]
     digests.add(backbone_digest(f"diffusers:{bare}"))
     digests.add(backbone_digest(f"diffusers:{save_text_encoder(bare, seed=1)}"))
     config = bare / "tokenizer" / "tokenizer_config.json"
