@@ -305,7 +305,7 @@ def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
 
-SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
+SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5, guidance=1.0)
 """Start from the middle of the diffusion schedule, where more of the means is left than the server may start with."""
 
 
