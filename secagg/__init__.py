@@ -15,10 +15,11 @@ from secagg.system.extras import extra
 
 if TYPE_CHECKING:
     from secagg.data import open_dataset
-    from secagg.experiments.comparison import Contender, compare
+    from secagg.experiments.comparison import compare
     from secagg.experiments.estimator import SecureSumClassifier
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
+    from secagg.experiments.tuning import tune
     from secagg.federation.endpoints import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Client",
-    "Contender",
     "Predictor",
     "SecureSumClassifier",
     "Server",
@@ -37,10 +37,10 @@ __all__ = [
     "open_dataset",
     "simulate",
     "sweep",
+    "tune",
 ]
 _PLACES = {
     "Client": "secagg.federation.endpoints:Client",
-    "Contender": "secagg.experiments.comparison:Contender",
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.endpoints:Server",
@@ -50,6 +50,7 @@ _PLACES = {
     "open_dataset": "secagg.data:open_dataset",
     "simulate": "secagg.experiments.simulation:simulate",
     "sweep": "secagg.experiments.sweep:sweep",
+    "tune": "secagg.experiments.tuning:tune",
 }
 
 

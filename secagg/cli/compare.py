@@ -45,7 +45,7 @@ def compare(
     warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders], named)
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"comparing methods on {data.name}") as progress:
-        result = experiments.compare(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)
+        result = experiments.compare_dataset(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)
     if runs.shard is None and not any(run.result for run in result.runs):
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
     for note in result.notes:

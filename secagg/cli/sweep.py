@@ -95,7 +95,7 @@ def sweep(
     warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
-        result = experiments.sweep(data, grid, seeds, runs.out, progress=progress, **runs.how)
+        result = experiments.sweep_dataset(data, grid, seeds, runs.out, progress=progress, **runs.how)
     say_refusals(speaker, result, runs, "run")
     if audited is not None:
         from secagg.cli.attack_curve import attempt_all, write_attack_curve

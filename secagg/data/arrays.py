@@ -39,7 +39,7 @@ from secagg.data.records import (
 )
 from secagg.data.table import LabelledFormat
 from secagg.encoding.grid import Origin
-from secagg.errors import BadInput, describe_error
+from secagg.errors import BadInput, describe_error, require_type
 from secagg.system.reading import refuse_larger
 
 _SUFFIX = ".npy"
@@ -352,6 +352,7 @@ def dataset_of(
         raise BadInput("test_features and test_labels go together", remedy="give both, or none")
     given = _labels_of("labels", labels)
     if classes is not None:
+        require_type("classes", classes, (Sequence, np.ndarray), "the classes' names, in order")
         names = tuple(map(str, classes))
     elif given.dtype.kind == "U":
         names = tuple(np.unique(given).tolist())

@@ -12,7 +12,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,10 +19,10 @@ from typing import Any
 from methods import method_named
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
-from secagg.errors import BadInput
+from secagg.errors import BadInput, require_type
 from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.figures import plot_groups
-from secagg.experiments.input_data import given_dataset
+from secagg.experiments.input_data import values_of
 from secagg.experiments.results import (
     Group,
     Interval,
@@ -37,7 +36,7 @@ from secagg.experiments.results import (
     student_interval,
 )
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, runs_of
+from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, given_grid, runs_of
 from secagg.experiments.tables import (
     DASH,
     SUPERSCRIPTS,
@@ -50,7 +49,6 @@ from secagg.experiments.tables import (
     measures_table,
     pipeline_notes,
 )
-from secagg.features import Progress
 from secagg.heads.artifact import clopper_pearson
 from secagg.protection import UNPROTECTED, USUAL
 from secagg.wire import plain, plain_fields
@@ -73,6 +71,7 @@ class Contender:
     @classmethod
     def read(cls, text: str) -> Contender:
         """Parse METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
+        require_type("method", text, str, "the name of a method, or a list of names")
         found = _CONTENDER.fullmatch(text.strip())
         if found is None:
             raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
@@ -82,32 +81,46 @@ class Contender:
 
 
 def compare(
-    dataset: Dataset | str | PathLike[str] | Sequence[Any],
+    features: Any,
+    labels: Any = None,
+    *,
+    method: str | Sequence[str],
+    out: Path | str,
+    seeds: int = 3,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Simulate methods side by side with the seeds 0…seeds−1, and write the results into `out`.
+
+    `method`: names with their parameters, as in ["fedcgs", "fedavg[rounds=5 rate=0.5]"]. Data, settings and further
+    arguments are those of `sweep`; only those in `LISTED` may be lists. A run that is refused is tried again with the
+    protection `none`; its `unprotected` then says why. Raises BadInput for a comparison that cannot be.
+
+    >>> compare(x, y, method=["fedcgs", "centralised"], test_features=xt, test_labels=yt, out="out")  # doctest: +SKIP
+    """
+    dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
+    return compare_dataset(dataset, [Contender.read(each) for each in values_of(method)], grid, seeds, out, **how)
+
+
+def compare_dataset(
+    dataset: Dataset,
     contenders: Sequence[Contender],
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
     out: Path | str,
-    workers: int | None = None,
-    progress: Progress | None = None,
     **how: Any,
 ) -> Comparison:
-    """Simulate every contender under every combination of the grid with seeds 0…seeds−1; write the results into `out`.
-
-    `dataset`: as `sweep` takes it. `grid`: fields of SimulationSettings with the values to try, several for those in
-    `LISTED`, one for the others. A run that is refused is tried again with the protection `none`; its `unprotected`
-    then says why. `workers`, `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that
-    cannot be.
-    """
-    out = Path(out)
-    dataset = given_dataset(dataset, grid)
-    execution = Execution.of(out, workers, progress, **how)
+    """Compare as `compare` does; `grid` has the values of each setting, `how` the arguments of `Execution.of`."""
+    execution = Execution.of(out, **how)
     settings = execution.choose(_ask(dataset, contenders, grid, seeds))
-    asked = runs_of(dataset, settings, out, execution)
+    asked = runs_of(dataset, settings, execution)
     refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
     open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
-    done = len(asked.runs)
+    done, progress = len(asked.runs), execution.progress
     report = None if progress is None else lambda more, total: progress(done + more, done + total)
-    bare = runs_of(dataset, open_ones, out, replace(execution, progress=report)) if refused else Ran((), 0, 0)
+    bare = runs_of(dataset, open_ones, replace(execution, progress=report)) if refused else Ran((), 0, 0)
     instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
@@ -116,7 +129,7 @@ def compare(
     idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
     comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
     if results_of(runs) and execution.shard is None:  # refusals alone must not replace what was written before
-        comparison.write(out)
+        comparison.write(execution.out)
     return comparison
 
 

@@ -12,16 +12,17 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
-from secagg.errors import BadInput
+from secagg.errors import BadInput, require_type
 from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
-from secagg.experiments.input_data import given_dataset
+from secagg.experiments.input_data import given_data, values_of
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.results import ResultRow, Run, described, listed, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
@@ -58,11 +59,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """Options for running a sweep: engine of worker processes, shard (one job's part of the runs), progress callback.
+    """How a sweep runs: folder of its results, engine of processes, shard (one job's part of the runs), callback.
 
     With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
 
+    out: Path
     engine: Engine
     shard: Shard | None = None
     collect: bool = False
@@ -71,7 +73,7 @@ class Execution:
     @classmethod
     def of(
         cls,
-        out: Path,
+        out: Path | str,
         workers: int | None = None,
         progress: Progress | None = None,
         engine: str = PROCESSES,
@@ -80,12 +82,16 @@ class Execution:
         collect: bool = False,
     ) -> Execution:
         """Build the options from the arguments that `sweep` and `compare` share. Raises BadInput."""
+        require_type("out", out, (str, PathLike), "the name of a folder")
+        if workers is not None:
+            require_type("workers", workers, Integral, "a whole number or None")
+        out = Path(out)
         if shard is not None and collect:
             raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
             raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
         chosen = Shard.read(shard) if shard is not None else None
-        return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
+        return cls(out, engine_of(engine, workers, out, ray), chosen, collect, progress)
 
     def choose(self, runs: Sequence[T]) -> Sequence[T]:
         """Select from all `runs` those to make or collect: the shard's, or all without a shard."""
@@ -96,6 +102,8 @@ log = logging.getLogger("secagg.experiments")
 SLOWEST = ("method", "parameters", "clients", "partition")
 AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationSettings) if each.name != "seed"))))
 """The settings that a grid may list, in the order of the runs and of the columns of results.csv."""
+HOW = ("workers", "progress", "engine", "ray", "shard", "collect")
+"""The arguments of `Execution.of` beside the folder."""
 LEAVE_OUT = "leave_out"
 NAMED = 3
 """Most missing runs that a refusal names."""
@@ -183,53 +191,75 @@ class SweepResult(Results):
 
 
 def sweep(
-    dataset: Dataset | str | PathLike[str] | Sequence[Any],
-    grid: Mapping[str, Sequence[Any]],
-    seeds: int,
+    features: Any,
+    labels: Any = None,
+    *,
     out: Path | str,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    **how: Any,
+    seeds: int = 5,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    **settings: Any,
 ) -> SweepResult:
-    """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
+    """Simulate every combination of some settings with the seeds 0…seeds−1, and write the results into `out`.
 
-    `dataset`: a data set, a name or path that `open_dataset` takes, or features, labels, test features, test labels.
-    `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
-    processes, by default one per core. `progress` takes (runs done, runs in all). `how`: `engine`, "processes" or
-    "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and
-    `collect=True` makes none, but writes the tables of all. A combination that is refused is recorded and does not
-    end the sweep. Raises BadInput for a grid that cannot be, for data that are none or without held-out records,
-    and where runs to collect are missing.
+    Data and settings are those of `simulate`, and each setting may be a list of values to try; records to be held out
+    must be there. Further arguments: `workers`, processes, by default one per core; `progress`, which takes (runs done,
+    runs in all); `engine`, "processes" or "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some
+    of the runs and writes no table, and `collect=True` makes none, but writes the tables of all. A combination that is
+    refused is recorded and does not end the sweep. Raises BadInput for settings that cannot be, for data that are none
+    or without held-out records, and where runs to collect are missing.
 
-    >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out="out").series  # doctest: +SKIP
+    >>> sweep("digits", clients=[5, 50], epsilon=2.0, delta=1e-5, adjacency="add-remove", out="out")  # doctest: +SKIP
     """
-    dataset = given_dataset(dataset, grid)
+    dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
+    return sweep_dataset(dataset, grid, seeds, out, **how)
+
+
+def given_grid(
+    features: Any, arrays: Sequence[Any], settings: Mapping[str, Any]
+) -> tuple[Dataset, dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """Return the data set, the values to try of each setting, and the arguments of `Execution.of`. Raises BadInput.
+
+    `features` and the four `arrays` are as in `given_data`.
+    """
+    how = {name: settings[name] for name in HOW if name in settings}
+    given = {name: value for name, value in settings.items() if name not in HOW}
+    dataset, chosen = given_data(features, arrays, given, listed=True)
+    return dataset, {name: values_of(value) for name, value in chosen.items()}, how
+
+
+def sweep_dataset(
+    dataset: Dataset, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path | str, **how: Any
+) -> SweepResult:
+    """Simulate as `sweep` does. `grid` has the values to try of each setting, `how` the arguments of `Execution.of`."""
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
-    asked, execution = combinations(grid, seeds), Execution.of(Path(out), workers, progress, **how)
-    ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
+    asked, execution = combinations(grid, seeds), Execution.of(out, **how)
+    ran = runs_of(dataset, execution.choose(asked), execution)
     result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
     if result.series and execution.shard is None:  # refusals alone must not replace what an earlier sweep has written
-        result.write(Path(out))
+        result.write(execution.out)
     return result
 
 
-def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, execution: Execution) -> Ran:
-    """Simulate each of the settings, in order, reusing finished runs from the folder `out`. Raises as `sweep` does.
+def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], execution: Execution) -> Ran:
+    """Simulate each of the settings, in order, reusing finished runs from its folder. Raises as `sweep` does.
 
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
     """
     if dataset.test is None or not len(dataset.test):
-        raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
+        remedy = "give test_features and test_labels, or a data set that has a test part"
+        raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on", remedy=remedy)
     require("matplotlib", "experiments")
-    folder, digest = out / "runs", data_sha256(dataset)
+    folder, digest = execution.out / "runs", data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     known = _questions(folder, digest)
     found = {file.path: Run(file.settings, *there) for file in files if (there := file.read()) is not None}
     ended = {path: run for path, run in found.items() if run.result is not None or execution.collect}
     missing = [file for file in files if file.path not in ended]
     if missing and execution.collect:
-        raise _incomplete(out, files, missing, known)
+        raise _incomplete(execution.out, files, missing, known)
     folder.mkdir(parents=True, exist_ok=True)
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
@@ -309,6 +339,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
     if bracketed := [each for each in grid.get("method", ()) if "[" in str(each)]:
         remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
         raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
+    require_type("seeds", seeds, Integral, "how many seeds, a whole number from 1 on")
     if seeds < 1:
         raise BadInput(f"seeds must be at least 1 (got {seeds})")
     default = SimulationSettings()

@@ -11,7 +11,7 @@ import pytest
 from secagg.data import Dataset, Records, open_dataset
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Comparison, Contender, compare
+from secagg.experiments.comparison import Comparison, Contender, compare_dataset
 from tests.experiments.test_sweep import FILES
 
 CURVES = {"curves.csv", "curves.png", "curves.svg"}
@@ -47,7 +47,8 @@ def contents(out: Path) -> dict[str, bytes]:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, list[tuple[int, int]]]:
     """Two methods, a baseline and an unknown method over the three left-out domains: folder, result, progress."""
     out, seen = tmp_path_factory.mktemp("compare"), []
-    result = compare(dataset(), CONTENDERS, GRID, 1, out, 1, lambda done, total: seen.append((done, total)))
+    how = {"workers": 1, "progress": lambda done, total: seen.append((done, total))}
+    result = compare_dataset(dataset(), CONTENDERS, GRID, 1, out, **how)
     return out, result, seen
 
 
@@ -55,7 +56,7 @@ def test_digits(tmp_path: Path) -> None:
     """The accuracies and bytes of one-shot methods on digits are these numbers, whatever the partition: exact sums."""
     methods = [Contender("fedcgs"), Contender("prototypes"), Contender("prototypes", "no=such")]
     grid = {"partition": ["iid", "dirichlet:0.1"], "clients": [4]}
-    table = compare(open_dataset("digits"), methods, grid, 1, tmp_path, 1).table
+    table = compare_dataset(open_dataset("digits"), methods, grid, 1, tmp_path, workers=1).table
     assert [(*row[:4], *row[-2:]) for row in table.rows] == [
         ("fedcgs", *2 * ("94.43 (91.53–96.56)",), "22,423", "none", "masked"),
         ("prototypes", *2 * ("86.63 (82.67–89.97)",), "8,643", "none", "masked"),
@@ -126,7 +127,7 @@ def test_nothing_is_repeated(compared: tuple[Path, Comparison, Any]) -> None:
     out, first, _ = compared
     before = contents(out)
     assert len(before) == 9
-    again = compare(dataset(), (*CONTENDERS[:3], Contender("local-only")), GRID, 1, out, 1)
+    again = compare_dataset(dataset(), (*CONTENDERS[:3], Contender("local-only")), GRID, 1, out, workers=1)
     assert len(contents(out)) == 12
     assert before.items() <= contents(out).items()
     assert again.table.rows[:3] == first.table.rows[:3]
@@ -172,5 +173,5 @@ def test_unknown_method() -> None:
 def test_impossible(contenders: Any, grid: dict[str, Any], words: str, tmp_path: Path) -> None:
     """A comparison that cannot be is refused before anything is written."""
     with pytest.raises(BadInput, match=words):
-        compare(dataset(), contenders, grid, 1, tmp_path / "out")
+        compare_dataset(dataset(), contenders, grid, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
