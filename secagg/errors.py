@@ -70,7 +70,7 @@ class BadRecord(BadInput):
 
 
 def require_type(name: str, value: Any, taken: type | tuple[type, ...], wanted: str) -> None:
-    """Raise BadInput, naming the argument, for a value that is of none of the types `taken`; True is no number.
+    """Raise BadInput, naming the argument, for a value of another type than those `taken`, and for True and False.
 
     `wanted` says in words what to give.
     """

@@ -202,7 +202,7 @@ def audit(
     simulation = None
     if features is not None:
         dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
-        simulation = Simulation(dataset, SimulationSettings.given(settings))
+        simulation = Simulation(dataset, SimulationSettings.from_values(settings))
     request = AuditRequest(
         tuple(map(Path, transcripts)),
         tuple(threat_models),

@@ -63,7 +63,7 @@ def given_data(
         clients = None
     features, labels, clients = joined(features, arrays[0], clients)
     tolerant = any(each != math.inf for each in values_of(settings.get("epsilon", math.inf)))
-    dataset = _opened(features, (labels, *arrays[1:]), tolerant)
+    dataset = _open(features, (labels, *arrays[1:]), tolerant)
     ids = ids_of(clients, len(dataset.train))
     if ids is None:
         return dataset, dict(settings)
@@ -78,7 +78,7 @@ def values_of(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else (value,)
 
 
-def _opened(features: Any, arrays: Sequence[Any], tolerant: bool) -> Dataset:
+def _open(features: Any, arrays: Sequence[Any], tolerant: bool) -> Dataset:
     is_path = isinstance(features, str | PathLike)
     if (is_path or isinstance(features, Dataset)) and any(each is not None for each in arrays):
         raise BadInput("features is a data set, which has its own labels and classes", remedy="leave out the others")

@@ -95,7 +95,7 @@ class SimulationSettings(Choices):
         return indent("\n".join(["Settings and their defaults:", *lines, "", getdoc(cls) or ""]), "    ")
 
     @classmethod
-    def given(cls, settings: Mapping[str, Any]) -> SimulationSettings:
+    def from_values(cls, settings: Mapping[str, Any]) -> SimulationSettings:
         """Return the settings with these values, converted by `as_setting`. Raises BadInput."""
         return cls(**{name: as_setting(name, value) for name, value in settings.items()})
 

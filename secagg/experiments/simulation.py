@@ -220,7 +220,7 @@ def simulate(
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
     dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
-    chosen = SimulationSettings.given(settings)
+    chosen = SimulationSettings.from_values(settings)
     with one_blas_thread():
         return simulate_dataset(dataset, chosen)
 

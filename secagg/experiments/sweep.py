@@ -59,7 +59,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a sweep runs: folder of its results, engine of processes, shard (one job's part of the runs), callback.
+    """Options for running a sweep: folder, engine of worker processes, shard (a job's part of the runs), callback.
 
     With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
