@@ -8,7 +8,6 @@ under the protection runs without, and every number of such a run is marked. Run
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,10 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from methods import method_named
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
-from secagg.errors import BadInput, require_type
+from secagg.errors import BadInput
 from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.figures import plot_groups
 from secagg.experiments.input_data import values_of
@@ -32,11 +30,22 @@ from secagg.experiments.results import (
     accuracy_of,
     grouped,
     listed,
+    method_label,
     results_of,
     student_interval,
 )
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, given_grid, runs_of
+from secagg.experiments.sweep import (
+    AXES,
+    LEAVE_OUT,
+    Contender,
+    Execution,
+    Ran,
+    combinations,
+    distinct,
+    given_grid,
+    runs_of,
+)
 from secagg.experiments.tables import (
     DASH,
     SUPERSCRIPTS,
@@ -58,26 +67,6 @@ LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
 SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
 OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
 """Default values of the settings that a baseline refuses, with which it therefore runs."""
-_CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A method to be compared, with its parameters as `simulate` takes them."""
-
-    method: str
-    parameters: str = ""
-
-    @classmethod
-    def read(cls, text: str) -> Contender:
-        """Parse METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
-        require_type("method", text, str, "the name of a method, or a list of names")
-        found = _CONTENDER.fullmatch(text.strip())
-        if found is None:
-            raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
-        if not is_baseline(found[1]):
-            method_named(found[1])
-        return cls(found[1], " ".join((found[2] or "").split()))
 
 
 def compare(
@@ -94,14 +83,16 @@ def compare(
 ) -> Comparison:
     """Simulate methods side by side with the seeds 0…seeds−1, and write the results into `out`.
 
-    `method`: names with their parameters, as in ["fedcgs", "fedavg[rounds=5 rate=0.5]"]. Data, settings and further
+    `method`: names with their parameters, as in ["fedcgs", "slow=fedavg[rounds=50 rate=0.1]"], where slow is its short
+    name in tables and figures. Data, settings and further
     arguments are those of `sweep`; only those in `LISTED` may be lists. A run that is refused is tried again with the
     protection `none`; its `unprotected` then says why. Raises BadInput for a comparison that cannot be.
 
     >>> compare(x, y, method=["fedcgs", "centralised"], test_features=xt, test_labels=yt, out="out")  # doctest: +SKIP
     """
     dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
-    return compare_dataset(dataset, [Contender.read(each) for each in values_of(method)], grid, seeds, out, **how)
+    contenders = [Contender.read(each).known() for each in values_of(method)]
+    return compare_dataset(dataset, contenders, grid, seeds, out, **how)
 
 
 def compare_dataset(
@@ -115,12 +106,12 @@ def compare_dataset(
     """Compare as `compare` does; `grid` has the values of each setting, `how` the arguments of `Execution.of`."""
     execution = Execution.of(out, **how)
     settings = execution.choose(_ask(dataset, contenders, grid, seeds))
-    asked = runs_of(dataset, settings, execution)
+    asked = runs_of(dataset, settings, execution, contenders)
     refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
     open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
     done, progress = len(asked.runs), execution.progress
     report = None if progress is None else lambda more, total: progress(done + more, done + total)
-    bare = runs_of(dataset, open_ones, replace(execution, progress=report)) if refused else Ran((), 0, 0)
+    bare = runs_of(dataset, open_ones, replace(execution, progress=report), contenders) if refused else Ran((), 0, 0)
     instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
@@ -146,8 +137,9 @@ def _ask(
     spelled = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     conditions = combinations(spelled, seeds)
     asked = []
-    for contender in dict.fromkeys(contenders):
-        own = {**(OF_SUMS if is_baseline(contender.method) else {}), **vars(contender)}
+    for contender in distinct(contenders):
+        given = {"method": contender.method, "parameters": contender.parameters}
+        own = {**(OF_SUMS if is_baseline(contender.method) else {}), **given}
         asked += [{**condition, **own} for condition in conditions]
     return asked
 
@@ -281,7 +273,7 @@ class Comparison(Results):
         rows = []
         for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
             settings = {name: runs[0].settings[name] for name in ROW}
-            label = settings["method"] + (f"[{settings['parameters']}]" if settings["parameters"] else "")
+            label = method_label(settings["method"], settings["parameters"], runs[0].name)
             label += f", expand {settings['expand']}" if several else ""
             rows.append(_MethodRow.of(label, settings, runs, self.columns))
         return tuple(rows)

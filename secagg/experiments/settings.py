@@ -105,6 +105,7 @@ class SimulationSettings(Choices):
             if value is not None and issubclass(kind, Choice):
                 value = kind.read(value, each.name)
             object.__setattr__(self, each.name, value)
+        super().__post_init__()
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
         self._check_numbers()

@@ -10,13 +10,14 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from methods import METHODS, method_named, split_method
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
 from secagg.errors import BadInput, require_type
@@ -24,7 +25,7 @@ from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_data, values_of
 from secagg.experiments.provenance import data_sha256
-from secagg.experiments.results import ResultRow, Run, described, listed, results_of, summarise, varying
+from secagg.experiments.results import ResultRow, Run, described, listed, method_label, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
@@ -105,8 +106,48 @@ AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationS
 HOW = ("workers", "progress", "engine", "ray", "shard", "collect")
 """The arguments of `Execution.of` beside the folder."""
 LEAVE_OUT = "leave_out"
+_SHORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 NAMED = 3
 """Most missing runs that a refusal names."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method to be swept or compared, with its parameters as `simulate` takes them, and a short name for people."""
+
+    method: str
+    parameters: str = ""
+    name: str = ""
+
+    @classmethod
+    def read(cls, text: str, shared: str = "") -> Contender:
+        """Parse METHOD or METHOD[PARAMETER=VALUE …], with SHORT= before it or not; `shared` parameters come after.
+
+        Raises BadInput, but not for an unknown method.
+        """
+        require_type("method", text, str, "the name of a method, or a list of names")
+        name, equals, rest = text.partition("=")
+        if not equals or "[" in name:
+            return cls(*split_method(text, shared))
+        if not _SHORT.fullmatch(name.strip()) or name.strip() in METHODS:
+            problem = f"a method cannot go by the name {name.strip()!r}"
+            raise BadInput(problem, remedy="give 1 to 32 letters, digits or .-_ that name no method, as in slow=fedavg")
+        return cls(*split_method(rest, shared), name.strip())
+
+    def known(self) -> Contender:
+        """Return the contender. Raises BadInput for an unknown method."""
+        if not is_baseline(self.method):
+            method_named(self.method)
+        return self
+
+
+def distinct(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
+    """Return the contenders, each once. Raises BadInput where two share a name, or the same method has two names."""
+    found = tuple(dict.fromkeys(contenders))
+    names = [each.name for each in found if each.name] + [method_label(each.method, each.parameters) for each in found]
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise BadInput(f"{twice[0]} is given twice", remedy="give each method one name, and each name one method")
+    return found
 
 
 @dataclass(frozen=True)
@@ -164,7 +205,7 @@ class SweepResult(Results):
         refused: dict[tuple[str, str], dict[str, None]] = {}
         for run in self.runs:
             if run.refusal is not None:
-                epsilons = refused.setdefault((described(run.settings, names), run.refusal), {})
+                epsilons = refused.setdefault((described(run.settings, names, run.name), run.refusal), {})
                 epsilons[f"{run.settings['epsilon']:g}"] = None
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
 
@@ -204,11 +245,12 @@ def sweep(
     """Simulate every combination of some settings with the seeds 0…seeds−1, and write the results into `out`.
 
     Data and settings are those of `simulate`, and each setting may be a list of values to try; records to be held out
-    must be there. Further arguments: `workers`, processes, by default one per core; `progress`, which takes (runs done,
-    runs in all); `engine`, "processes" or "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some
-    of the runs and writes no table, and `collect=True` makes none, but writes the tables of all. A combination that is
-    refused is recorded and does not end the sweep. Raises BadInput for settings that cannot be, for data that are none
-    or without held-out records, and where runs to collect are missing.
+    must be there. A method may have parameters of its own, and a short name for tables and figures, as in
+    method=["fedcgs", "slow=fedavg[rounds=50 rate=0.1]"]. Further arguments: `workers`, processes, by default one per
+    core; `progress`, which takes (runs done, runs in all); `engine`, "processes" or "ray", and `ray`, the address of a
+    cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and `collect=True` makes none, but writes
+    the tables of all. A combination that is refused is recorded and does not end the sweep. Raises BadInput for
+    settings that cannot be, for data that are none or without held-out records, and where runs to collect are missing.
 
     >>> sweep("digits", clients=[5, 50], epsilon=2.0, delta=1e-5, adjacency="add-remove", out="out")  # doctest: +SKIP
     """
@@ -234,17 +276,27 @@ def sweep_dataset(
 ) -> SweepResult:
     """Simulate as `sweep` does. `grid` has the values to try of each setting, `how` the arguments of `Execution.of`."""
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
-    asked, execution = combinations(grid, seeds), Execution.of(out, **how)
-    ran = runs_of(dataset, execution.choose(asked), execution)
+    shared = [as_setting("parameters", each) for each in grid.get("parameters", ("",))]
+    methods = grid.get("method", (SimulationSettings().method,))
+    contenders = distinct(Contender.read(method, each) for method in methods for each in shared)
+    given = [{**grid, "method": (each.method,), "parameters": (each.parameters,)} for each in contenders]
+    asked, execution = [each for own in given for each in combinations(own, seeds)], Execution.of(out, **how)
+    ran = runs_of(dataset, execution.choose(asked), execution, contenders)
     result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
     if result.series and execution.shard is None:  # refusals alone must not replace what an earlier sweep has written
         result.write(execution.out)
     return result
 
 
-def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], execution: Execution) -> Ran:
+def runs_of(
+    dataset: Dataset,
+    settings: Sequence[Mapping[str, Any]],
+    execution: Execution,
+    contenders: Iterable[Contender] = (),
+) -> Ran:
     """Simulate each of the settings, in order, reusing finished runs from its folder. Raises as `sweep` does.
 
+    The runs of `contenders` get their short names, which are no part of what is kept.
     A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
     """
@@ -269,7 +321,10 @@ def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], execution: 
             file.write(None, run.refusal)
         ended[file.path] = run
         said.end(run)
-    return Ran(tuple(ended[file.path] for file in files), kept, len(again))
+    names = {(each.method, each.parameters): each.name for each in contenders}
+    runs = [ended[file.path] for file in files]
+    short = [names.get((run.settings["method"], run.settings["parameters"]), "") for run in runs]
+    return Ran(tuple(replace(run, name=name) for run, name in zip(runs, short, strict=True)), kept, len(again))
 
 
 def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile], there: set[str]) -> BadInput:
@@ -336,9 +391,6 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
             raise BadInput(f"{name} has {values!r} to try", remedy="give a list")
         if not len(values):
             raise BadInput(f"there is no value of {name} to try")
-    if bracketed := [each for each in grid.get("method", ()) if "[" in str(each)]:
-        remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
-        raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
     require_type("seeds", seeds, Integral, "how many seeds, a whole number from 1 on")
     if seeds < 1:
         raise BadInput(f"seeds must be at least 1 (got {seeds})")

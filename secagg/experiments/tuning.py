@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from methods import split_method
 from methods.search.fedpop import FedPop
 from secagg.data import Dataset
 from secagg.errors import BadInput, require_type
@@ -30,6 +31,12 @@ class Tuning:
     fixed: str = ""
     space: str = ""
     search: str = ""
+
+    def __post_init__(self) -> None:
+        """Move parameters in brackets after the method's name to the fixed ones. Raises BadInput."""
+        method, fixed = split_method(self.method, self.fixed)
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "fixed", fixed)
 
     def parameters(self, draw: int) -> str:
         """Return the parameters of FedPop, the search method, as text; `draw` selects one random first population."""

@@ -11,7 +11,8 @@ import pytest
 from secagg.data import Dataset, Records, open_dataset
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Comparison, Contender, compare_dataset
+from secagg.experiments.comparison import Comparison, compare_dataset
+from secagg.experiments.sweep import Contender, distinct
 from tests.experiments.test_sweep import FILES
 
 CURVES = {"curves.csv", "curves.png", "curves.svg"}
@@ -139,6 +140,8 @@ def test_nothing_is_repeated(compared: tuple[Path, Comparison, Any]) -> None:
         ("fedcgs", Contender("fedcgs")),
         (" fedtc[slots=16  keep=0.9] ", Contender("fedtc", "slots=16 keep=0.9")),
         ("fedtc[]", Contender("fedtc")),
+        ("few=fedtc[slots=2]", Contender("fedtc", "slots=2", "few")),
+        ("c.1 = fedcgs", Contender("fedcgs", "", "c.1")),
     ],
 )
 def test_contender(text: str, contender: Contender) -> None:
@@ -146,7 +149,7 @@ def test_contender(text: str, contender: Contender) -> None:
     assert Contender.read(text) == contender
 
 
-@pytest.mark.parametrize("text", ["", "[slots=1]", "fedtc[slots=1", "fedtc]", "fed tc", "a[b][c]", "a[b]c"])
+@pytest.mark.parametrize("text", ["", "[slots=1]", "fedtc[slots=1", "fedtc]", "a[b][c]", "a[b]c", "few=", "few=[b=1]"])
 def test_no_contender(text: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(BadInput, match="write fedcgs or fedtc"):
@@ -156,7 +159,21 @@ def test_no_contender(text: str) -> None:
 def test_unknown_method() -> None:
     """A mistyped name is refused before anything runs."""
     with pytest.raises(BadInput, match="unknown method 'ensembel'"):
-        Contender.read("ensembel")
+        Contender.read("ensembel").known()
+
+
+@pytest.mark.parametrize("name", ["", "fedavg", "two words", "a" * 33, "-a", "a,b"])
+def test_short_names_are_short_and_name_no_method(name: str) -> None:
+    """A short name that misleads or fits nowhere is refused with an example."""
+    with pytest.raises(BadInput, match=r"cannot go by the name .*slow=fedavg"):
+        Contender.read(f"{name}=fedcgs")
+
+
+@pytest.mark.parametrize("texts", [("a=fedcgs", "a=prototypes"), ("a=fedcgs", "b=fedcgs"), ("a=fedcgs", "fedcgs")])
+def test_names_and_methods_go_one_to_one(texts: tuple[str, ...]) -> None:
+    """One name for two methods, or two for one method, would make a legend that says the wrong thing."""
+    with pytest.raises(BadInput, match="is given twice"):
+        distinct(map(Contender.read, texts))
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Contender, compare_dataset
+from secagg.experiments.comparison import compare_dataset
 from secagg.experiments.provenance import SOURCES
-from secagg.experiments.sweep import Shard, sweep_dataset
+from secagg.experiments.sweep import Contender, Shard, sweep_dataset
 from secagg.system.engines import ENGINES, RAY
 from tests.experiments.test_compare import CURVES
 from tests.experiments.test_sweep import FILES, dataset

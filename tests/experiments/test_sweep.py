@@ -364,9 +364,8 @@ def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
     [
         ({"clients": [10.0]}, "clients cannot be 10.0; give a whole number or None"),
         ({"epsilon": ["1"]}, "epsilon cannot be '1'; give a number"),
-        ({"method": "fedcgs"}, "method has 'fedcgs' to try; give a list"),
         ({"epsilon": 1.0}, "epsilon has 1.0 to try; give a list"),
-        ({"method": ["fedcgs", "prototypes[x=1]"]}, r"a sweep takes no method with brackets: prototypes\[x=1\]"),
+        ({"method": ["fedcgs", "prototypes[x=1"]}, "cannot tell the method in 'prototypes.x=1'"),
     ],
     ids=str,
 )
@@ -375,6 +374,22 @@ def test_values_of_other_types(grid: dict[str, Any], words: str, tmp_path: Path)
     with pytest.raises(BadInput, match=words):
         sweep_dataset(dataset(), grid, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_methods_have_parameters_and_names_of_their_own(tmp_path: Path) -> None:
+    """Each method runs with its own parameters, tables and curves call it by its name, and runs are kept by neither."""
+    both = {"clients": [3], "radius": [8.0], "reference": [False]}
+    methods = ["stiff=fedcgs[ridge=0.5]", "fedcgs[ridge=0.1]", "prototypes", "none=fedcgs[rabbits=1]"]
+    result = sweep_dataset(dataset(), {**both, "method": methods}, 1, tmp_path, workers=1)
+    assert [row[0] for row in result.table.rows] == ["stiff", "fedcgs[ridge=0.1]", "prototypes", "none"]
+    assert [run.settings["parameters"] for run in result.runs[:2]] == ["ridge=0.5", "ridge=0.1"]
+    alone = simulate_dataset(dataset(), SimulationSettings(method="fedcgs[ridge=0.5]", clients=3, radius=8.0))
+    assert result.runs[0].result is not None
+    assert result.runs[0].result["head_sha256"] == alone.head.digest
+    assert any(line.startswith("none at") for line in result.refusals)
+    grid = {**both, "method": ["fedcgs", "prototypes"], "parameters": ["ridge=0.5"]}
+    again = sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
+    assert again.notes[0] == "1 of 1 runs were taken over"
 
 
 def test_bad_records_alike_in_all_runs(tmp_path: Path) -> None:
