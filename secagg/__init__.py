@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from secagg.data import open_dataset
     from secagg.experiments.comparison import compare
     from secagg.experiments.estimator import SecureSumClassifier
+    from secagg.experiments.saved_results import read_results
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
     from secagg.experiments.tuning import tune
@@ -35,6 +36,7 @@ __all__ = [
     "compare",
     "epsilon",
     "open_dataset",
+    "read_results",
     "simulate",
     "sweep",
     "tune",
@@ -48,6 +50,7 @@ _PLACES = {
     "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
+    "read_results": "secagg.experiments.saved_results:read_results",
     "simulate": "secagg.experiments.simulation:simulate",
     "sweep": "secagg.experiments.sweep:sweep",
     "tune": "secagg.experiments.tuning:tune",

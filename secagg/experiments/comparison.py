@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -118,7 +118,8 @@ def compare_dataset(
     name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
     baselines = any(is_baseline(contender.method) for contender in contenders)
     idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
-    comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
+    without = tuple(idle) if baselines else ()
+    comparison = Comparison(name, protection, runs, without, ran.notes, asked.provenance)
     if results_of(runs) and execution.shard is None:  # refusals alone must not replace what was written before
         comparison.write(execution.out)
     return comparison
@@ -243,6 +244,7 @@ class Comparison(Results):
     runs: tuple[Run, ...]
     inapplicable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -320,7 +322,8 @@ class Comparison(Results):
             "paired": plain(pairs_of(self.rows)),
             "notes": [*self.table.notes, *self.notes],
             "not_private": listed(self.runs, "not_private"),
-            "runs": [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs],
+            "inapplicable": list(self.inapplicable),
+            **self.runs_to_json(),
         }
 
 

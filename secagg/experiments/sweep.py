@@ -5,12 +5,15 @@ A run that has ended is kept in a file and not repeated; a sweep that was killed
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from numbers import Integral
 from os import PathLike
@@ -24,7 +27,7 @@ from secagg.errors import BadInput, require_type
 from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
 from secagg.experiments.input_data import given_data, values_of
-from secagg.experiments.provenance import data_sha256
+from secagg.experiments.provenance import data_sha256, provenance_of
 from secagg.experiments.results import ResultRow, Run, described, listed, method_label, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
@@ -33,7 +36,7 @@ from secagg.features import Progress
 from secagg.system.engines import PROCESSES, Engine, engine_of
 from secagg.system.extras import require
 from secagg.system.reading import parse_json
-from secagg.wire import plain, plain_fields
+from secagg.wire import plain
 
 T = TypeVar("T")
 
@@ -144,6 +147,8 @@ class Contender:
 def distinct(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
     """Return the contenders, each once. Raises BadInput where two share a name, or the same method has two names."""
     found = tuple(dict.fromkeys(contenders))
+    if not found:
+        raise BadInput("there is no method to try", remedy="name one or more")
     names = [each.name for each in found if each.name] + [method_label(each.method, each.parameters) for each in found]
     if twice := [each for each in names if names.count(each) > 1]:
         raise BadInput(f"{twice[0]} is given twice", remedy="give each method one name, and each name one method")
@@ -161,6 +166,7 @@ class Ran:
     runs: tuple[Run, ...]
     kept: int
     again: int
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -181,6 +187,7 @@ class SweepResult(Results):
     runs: tuple[Run, ...]
     notes: tuple[str, ...] = ()
     asked: int = 0
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def series(self) -> tuple[ResultRow, ...]:
@@ -223,7 +230,7 @@ class SweepResult(Results):
         return {
             "version": 1,
             "dataset": self.dataset,
-            "runs": [plain_fields(run, without=["unprotected"], refused="refusal") for run in self.runs],
+            **self.runs_to_json(),
             "summary": summary,
             "refusals": list(self.refusals),
             "notes": [*self.notes, *pipeline_notes(self.runs)],
@@ -282,7 +289,7 @@ def sweep_dataset(
     given = [{**grid, "method": (each.method,), "parameters": (each.parameters,)} for each in contenders]
     asked, execution = [each for own in given for each in combinations(own, seeds)], Execution.of(out, **how)
     ran = runs_of(dataset, execution.choose(asked), execution, contenders)
-    result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
+    result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked), ran.provenance)
     if result.series and execution.shard is None:  # refusals alone must not replace what an earlier sweep has written
         result.write(execution.out)
     return result
@@ -296,15 +303,41 @@ def runs_of(
 ) -> Ran:
     """Simulate each of the settings, in order, reusing finished runs from its folder. Raises as `sweep` does.
 
-    The runs of `contenders` get their short names, which are no part of what is kept.
-    A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
+    The runs of `contenders` get their short names, which are no part of what is kept. Of two sweeps at once into one
+    folder the later waits, so that neither makes a run that the other makes. A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
     it says what a shard had, and another start may have more.
     """
     if dataset.test is None or not len(dataset.test):
         remedy = "give test_features and test_labels, or a data set that has a test part"
         raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on", remedy=remedy)
     require("matplotlib", "experiments")
-    folder, digest = execution.out / "runs", data_sha256(dataset)
+    folder = execution.out / "runs"
+    with nullcontext() if execution.collect or execution.shard else _alone(folder):
+        ran = _finish(dataset, settings, folder, execution)
+    names = {(each.method, each.parameters): each.name for each in contenders}
+    short = [names.get((run.settings["method"], run.settings["parameters"]), "") for run in ran.runs]
+    return replace(ran, runs=tuple(replace(run, name=name) for run, name in zip(ran.runs, short, strict=True)))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of runs, which the system releases when its holder dies; wait for another's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("another sweep makes runs in %s: waiting for them", folder)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _finish(dataset: Dataset, settings: Sequence[Mapping[str, Any]], folder: Path, execution: Execution) -> Ran:
+    """Make the runs that are missing in the folder, and return all. Raises BadInput."""
+    digest = data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     known = _questions(folder, digest)
     found = {file.path: Run(file.settings, *there) for file in files if (there := file.read()) is not None}
@@ -312,7 +345,7 @@ def runs_of(
     missing = [file for file in files if file.path not in ended]
     if missing and execution.collect:
         raise _incomplete(execution.out, files, missing, known)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)  # a shard's, which takes no lock
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
     said = _RunLog(execution.progress, settings, len(files), kept)
@@ -321,10 +354,8 @@ def runs_of(
             file.write(None, run.refusal)
         ended[file.path] = run
         said.end(run)
-    names = {(each.method, each.parameters): each.name for each in contenders}
-    runs = [ended[file.path] for file in files]
-    short = [names.get((run.settings["method"], run.settings["parameters"]), "") for run in runs]
-    return Ran(tuple(replace(run, name=name) for run, name in zip(runs, short, strict=True)), kept, len(again))
+    origin = provenance_of([file.question for file in files], digest)
+    return Ran(tuple(ended[file.path] for file in files), kept, len(again), origin)
 
 
 def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile], there: set[str]) -> BadInput:

@@ -133,7 +133,7 @@ def tune_dataset(
     # Tables and curves take seeds as one series, although these differ in the first population too.
     name = f"{tuning.method} {tuning.search}".strip()
     alike = tuple(replace(run, settings={**run.settings, "parameters": name}) for run in ran.runs)
-    result = TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked)))
+    result = TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked), ran.provenance))
     if result.sweep.series and execution.shard is None:
         result.write(execution.out)
     return result
