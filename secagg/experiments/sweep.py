@@ -304,8 +304,9 @@ def runs_of(
     """Simulate each of the settings, in order, reusing finished runs from its folder. Raises as `sweep` does.
 
     The runs of `contenders` get their short names, which are no part of what is kept. Of two sweeps at once into one
-    folder the later waits, so that neither makes a run that the other makes. A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
-    it says what a shard had, and another start may have more.
+    folder the later waits, so that neither makes a run that the other makes. A run is taken over where data, settings,
+    code and versions are the same. A refusal is only where it is collected: it says what a shard had, and another start
+    may have more.
     """
     if dataset.test is None or not len(dataset.test):
         remedy = "give test_features and test_labels, or a data set that has a test part"

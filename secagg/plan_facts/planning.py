@@ -79,7 +79,7 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class SurplusNoise(Choice):
-    """What becomes of noise that only missing clients would make necessary, when they are there."""
+    """The treatment of noise that only missing clients would make necessary, when they are there."""
 
     AUTO = "auto"
     """It is removed where that is worth its cost: from sums of up to 20 clients, under protection masked."""
