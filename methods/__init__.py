@@ -6,6 +6,7 @@ A method of one's own needs no place here: a file's `FILE.py:NAME`, or an entry 
 
 from __future__ import annotations
 
+import re
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -53,6 +54,9 @@ PROGRAM = ".pt2"
 HOW = "methods/ADDING.md shows what one is"
 _seen: set[str] = set()
 """Plug-in methods that were checked already, by their names in plans."""
+
+
+_WITH_PARAMETERS = re.compile(r"\s*([^\[\]]*[^\[\]\s])\s*(?:\[([^\[\]]*)\]\s*)?")
 
 
 def method_named(name: str, parameters: Mapping[str, str | float] | None = None) -> Method:
@@ -152,6 +156,17 @@ def read_planned(name: str, known: Parameters, text: str) -> Parameters:
                 f"{key} of method {name} cannot be {value!r}", remedy=f"its default is {known[key]}"
             ) from None
     return read
+
+
+def split_method(text: str, parameters: str = "") -> tuple[str, str]:
+    """Return the name in METHOD or METHOD[PARAMETER=VALUE …], and the parameters in it before those given beside it.
+
+    Raises BadInput for text of another form; it looks for no method.
+    """
+    found = _WITH_PARAMETERS.fullmatch(text)
+    if found is None:
+        raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
+    return found[1], " ".join(f"{found[2] or ''} {parameters}".split())
 
 
 def parameters_of(name: str, given: Mapping[str, str | float | None], text: str = "") -> dict[str, str | float]:

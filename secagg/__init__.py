@@ -15,10 +15,12 @@ from secagg.system.extras import extra
 
 if TYPE_CHECKING:
     from secagg.data import open_dataset
-    from secagg.experiments.comparison import Contender, compare
+    from secagg.experiments.comparison import compare
     from secagg.experiments.estimator import SecureSumClassifier
+    from secagg.experiments.saved_results import read_results
     from secagg.experiments.simulation import simulate
     from secagg.experiments.sweep import sweep
+    from secagg.experiments.tuning import tune
     from secagg.federation.endpoints import Client, Server
     from secagg.privacy.epsilon import promised as epsilon
     from secagg.scoring.predictor import Predictor
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Client",
-    "Contender",
     "Predictor",
     "SecureSumClassifier",
     "Server",
@@ -35,12 +36,13 @@ __all__ = [
     "compare",
     "epsilon",
     "open_dataset",
+    "read_results",
     "simulate",
     "sweep",
+    "tune",
 ]
 _PLACES = {
     "Client": "secagg.federation.endpoints:Client",
-    "Contender": "secagg.experiments.comparison:Contender",
     "Predictor": "secagg.scoring.predictor:Predictor",
     "SecureSumClassifier": "secagg.experiments.estimator:SecureSumClassifier",
     "Server": "secagg.federation.endpoints:Server",
@@ -48,8 +50,10 @@ _PLACES = {
     "compare": "secagg.experiments.comparison:compare",
     "epsilon": "secagg.privacy.epsilon:promised",
     "open_dataset": "secagg.data:open_dataset",
+    "read_results": "secagg.experiments.saved_results:read_results",
     "simulate": "secagg.experiments.simulation:simulate",
     "sweep": "secagg.experiments.sweep:sweep",
+    "tune": "secagg.experiments.tuning:tune",
 }
 
 

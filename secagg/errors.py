@@ -6,8 +6,9 @@ No exception carries a secret: only public names, sizes, digests and limits.
 
 from __future__ import annotations
 
+import reprlib
 from enum import IntEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 COUNTS = "count this as a release"
 """Suffix of an abort's reason when somebody may know the sum all the same: members then charge it as a release."""
@@ -66,6 +67,15 @@ class BadRecord(BadInput):
         self.fault = problem
         place = f"{source}, row {row}" if row else source
         super().__init__(f"{place}: {problem}", remedy=remedy)
+
+
+def require_type(name: str, value: Any, taken: type | tuple[type, ...], wanted: str) -> None:
+    """Raise BadInput, naming the argument, for a value of another type than those `taken`, and for True and False.
+
+    `wanted` says in words what to give.
+    """
+    if isinstance(value, bool) or not isinstance(value, taken):
+        raise BadInput(f"{name} cannot be {reprlib.repr(value)}", remedy=f"give {wanted}")
 
 
 def describe_error(error: Exception) -> str:

@@ -18,10 +18,11 @@ from platform import python_version
 from typing import Any, Protocol
 
 from secagg.agreement.plan import NoiseFrom
-from secagg.errors import BadInput, describe_error
-from secagg.experiments.input_data import open_simulated
+from secagg.data import Dataset
+from secagg.errors import BadInput, describe_error, require_type
+from secagg.experiments.input_data import given_data
 from secagg.experiments.provenance import data_sha256
-from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.experiments.settings import SimulationSettings
 from secagg.networks.exported import code_warnings
 from secagg.protection import UNPROTECTED, protection_named
 from secagg.system import plugins
@@ -85,14 +86,10 @@ class _Silent:
 
 @dataclass(frozen=True)
 class Simulation:
-    """A plan to simulate and audit: the data set's name or path, how to read it, and the plan's settings."""
+    """A plan to simulate and audit: its data set and its settings."""
 
-    dataset: str
+    dataset: Dataset
     settings: SimulationSettings
-    label: str | None = None
-    schema: str | None = None
-    image_size: int | None = None
-    test: str | None = None
 
 
 @dataclass(frozen=True)
@@ -165,14 +162,18 @@ class Audit:
 
 
 def audit(
-    transcripts: Sequence[Path | str] = (),
+    features: Any = None,
+    labels: Any = None,
     *,
-    dataset: str | None = None,
+    transcripts: Sequence[Path | str] = (),
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
     threat_models: Sequence[str] = USUAL,
     known: str | None = None,
     public: str | None = None,
     records: int | None = None,
-    canaries: str | None = None,
+    canaries: int | str | None = None,
     plans: Sequence[Path | str] = (),
     rosters: Sequence[Path | str] = (),
     tls: Sequence[Path | str] = (),
@@ -182,31 +183,33 @@ def audit(
     across_sessions: bool = False,
     **settings: Any,
 ) -> Audit:
-    """Measure what adversaries could learn from transcripts, or from a plan simulated with a data set.
+    """Measure what adversaries could learn from a simulated plan, or from `transcripts` (`transcript.log` files).
 
-    `transcripts` are `transcript.log` files; else `dataset` is a name or path and `settings` are those of `simulate`
-    with `label`, `schema`, `image_size` and `test`. The other arguments are the options of `secagg audit`. Raises
-    BadInput, TranscriptInvalid.
+    Data and settings of a simulation are those of `simulate`. The other arguments are the options of `secagg audit`.
+    Raises BadInput, TranscriptInvalid.
 
-    >>> audit(dataset="digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
+    >>> audit("digits", threat_models=["curious_server"]).summary()  # doctest: +SKIP
     """
-    if bool(transcripts) == (dataset is not None):
-        raise BadInput("say what to audit", remedy="give transcripts or dataset, not both")
+    for name, value in (("transcripts", transcripts), ("threat_models", threat_models)):
+        require_type(name, value, (list, tuple), "a list")
+    for name, file in (("known", known), ("public", public)):
+        require_type(name, file, (str, type(None)), "the name of a file or None")
+    if bool(transcripts) == (features is not None):
+        raise BadInput("say what to audit", remedy="give data or transcripts, not both")
     if transcripts and settings:
         remedy = "a transcript's session is over: leave them out"
-        raise BadInput(f"{', '.join(settings)} go with dataset", remedy=remedy)
+        raise BadInput(f"{', '.join(settings)} go with data", remedy=remedy)
     simulation = None
-    if dataset is not None:
-        read = {name: settings.pop(name, None) for name in ("label", "schema", "image_size", "test")}
-        chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
-        simulation = Simulation(dataset, chosen, **read)
+    if features is not None:
+        dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
+        simulation = Simulation(dataset, SimulationSettings.from_values(settings))
     request = AuditRequest(
         tuple(map(Path, transcripts)),
         tuple(threat_models),
         known,
         public,
         records,
-        canaries,
+        None if canaries is None else str(canaries),
         None if gate is None else Path(gate),
         seed=int(settings.get("seed", 0)),
         simulation=simulation,
@@ -280,10 +283,8 @@ def _warn(progress: Progress, *backbones: str | None, parameters: str = "", meth
 
 def _simulate(progress: Progress, simulation: Simulation, canaries: str | None) -> _AuditInput:
     """Simulate the plan of the settings; with noise, also without it to compare; with canaries, once more with them."""
-    settings = simulation.settings
+    data, settings = simulation.dataset, simulation.settings
     _warn(progress, settings.backbone, parameters=settings.parameters, method=settings.method)
-    read = simulation.label, simulation.schema, simulation.image_size, simulation.test
-    data = open_simulated(progress.say, simulation.dataset, settings.epsilon, *read)
     one_run = None
     if canaries is not None:
         if not canaries.isdecimal():

@@ -35,7 +35,8 @@ class FedPCL(LocalProjection):
     """The method FedPCL: clients train projections z by a contrastive loss −log softmax_j(z·c_j/τ) to shared means c_j.
 
     The means are not normalised: the paper's are not. Own models: `global` predicts the most similar of the shared
-    prototypes, `own` the nearest of the member's own (as the authors' code does), so no class that it has no record of.
+    prototypes, `padded` the most similar of the member's own, with the shared one of a class that it has no record of
+    (the paper's rule, section 4), `own` the nearest of its own alone (the authors' code), so no class that it lacks.
     A plan has as many `groups` as its members, colluders and dropouts allow (`resolve`), if asked for any.
     """
 
@@ -81,9 +82,11 @@ class FedPCL(LocalProjection):
         self, kept: Mapping[str, NDArray[np.float32]], shared: Floats, own: Floats
     ) -> dict[str, TrainedModel]:
         shape = kept["weight"].shape[1], len(shared), self.width
+        padded = np.where(own.any(axis=1, keepdims=True), own, shared)
+        rules = {"global": (MostSimilar, shared), "own": (Nearest, own), "padded": (MostSimilar, padded)}
         return {
-            "global": TrainedModel(MostSimilar(*shape), {**kept, "prototypes": shared.astype(np.float32)}),
-            "own": TrainedModel(Nearest(*shape), {**kept, "prototypes": own.astype(np.float32)}),
+            name: TrainedModel(rule(*shape), {**kept, "prototypes": prototypes.astype(np.float32)})
+            for name, (rule, prototypes) in rules.items()
         }
 
 

@@ -33,7 +33,6 @@ class FedProto(LocalProjection):
     """
 
     name: ClassVar[str] = "fedproto"
-    rate: float = 0.3
     pull: Annotated[float, Range(0, math.inf, below=True)] = 1.0
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:

@@ -55,6 +55,7 @@ from secagg.networks import (
 from secagg.networks.programs import tensors_of
 from secagg.networks.projection import MostSimilar
 from secagg.networks.taint import public
+from secagg.networks.training import OptimiserName, row_size
 from secagg.privacy import Adjacency, CellSensitivity, Unit
 from secagg.wire import Range, require_in_range
 
@@ -131,15 +132,17 @@ def class_means(counts: Floats, sums: Floats, levels: int) -> Integers:
     return means
 
 
-OWN, SENDS = "own", "sends."
+OWN, MOMENTS, SENDS = "own", "moments", "sends."
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A client's state between rounds: `program`'s tensors as a vector `flat` (size,), and own `prototypes` (C, width).
+    """A client's state between rounds: `program`'s tensors as a row `flat`, and own `prototypes` (C, width).
 
+    A row is a vector (size,), and with Adam has its moments and steps behind it (`secagg.networks.training.RowAdam`).
     `sends` are the tensors of the same program by which it makes what it sends, where these are others: then no record
-    has decided them but by noisy steps. Both are sealed by one member for itself, so that what was untainted still is.
+    has decided them, or their moments, but by noisy steps. All is sealed by one member for itself, in one file with
+    what it sent: what was untainted still is, and a round that is lost leaves the moments of the one before.
     """
 
     program: Projecting
@@ -150,27 +153,40 @@ class Kept:
     @property
     def tensors(self) -> Mapping[str, NDArray[np.float32]]:
         """The tensors of the client's network by name."""
-        return tensors_of(self.program, self.flat)
+        return tensors_of(self.program, self.flat[: self.program.size])
 
     def to_bytes(self) -> bytes:
         """Return a safetensors file of float32. Raises TypeError if `sends` is not `Untainted` (safe to send)."""
         sends = [] if self.sends is None else [require_untainted(self.sends)]
-        kept = kept_of(self.program, len(self.prototypes), sends_others=self.sends is not None)
+        kept = kept_of(self.program, len(self.flat), len(self.prototypes), sends_others=self.sends is not None)
         return kept.to_bytes(np.concatenate([self.flat, self.prototypes.ravel(), *sends]))
 
     @classmethod
-    def of(cls, content: bytes, program: Projecting, classes: int, *, sends_others: bool = False) -> Kept:
+    def of(
+        cls,
+        content: bytes,
+        program: Projecting,
+        classes: int,
+        *,
+        optimiser: OptimiserName = "adam",
+        sends_others: bool = False,
+    ) -> Kept:
         """Read the state that `to_bytes` wrote. Raises BadInput for NaN, infinity, or tensors unlike `program`'s."""
-        size, end = program.size, program.size + classes * program.width
-        row = kept_of(program, classes, sends_others=sends_others).row(content)
+        size = row_size(program, optimiser)
+        end = size + classes * program.width
+        row = kept_of(program, size, classes, sends_others=sends_others).row(content)
         sends = Untainted(row[end:]) if sends_others else None
         return cls(program, row[:size], row[size:end].reshape(classes, program.width), sends)
 
 
-def kept_of(program: Projecting, classes: int, *, sends_others: bool) -> KeptTensors:
-    """Return the layout of kept tensors: network, prototypes and, if `sends_others`, another network for sending."""
-    sends = {f"{SENDS}{name}": shape for name, shape in program.shapes.items()} if sends_others else {}
-    shapes = {**program.shapes, OWN: (classes, program.width), **sends}
+def kept_of(program: Projecting, row: int, classes: int, *, sends_others: bool) -> KeptTensors:
+    """Return the layout of kept tensors: network, prototypes and, if `sends_others`, another network for sending.
+
+    A network has `row` entries; those behind its tensors are an optimiser's moments.
+    """
+    network = {**program.shapes, **({MOMENTS: (row - program.size,)} if row > program.size else {})}
+    sends = {f"{SENDS}{name}": shape for name, shape in network.items()} if sends_others else {}
+    shapes = {**network, OWN: (classes, program.width), **sends}
     return KeptTensors(shapes, frozenset(shapes))
 
 
@@ -186,14 +202,16 @@ REFUSAL = (
 class LocalProjection(SimpleMethod, ABC):
     """The base of methods whose clients train projections to `width` numbers and sum them by class, in `rounds` rounds.
 
-    From the second round on a member trains `epochs` in batches of `batch` at `rate` with `momentum` and weight
-    `decay`: SGD, as the authors' code has it for transformers' features (Adam else), whose state need not be kept.
+    From the second round on a member trains `epochs` in batches of `batch` at `rate` with weight `decay` (L2) by the
+    `optimiser`: Adam, as FedPCL's paper has it (section 5.1), which goes on in each round with the moments that the
+    member kept; or SGD with `momentum` (0.5 in its code for transformers' features), at rates some 100 times as large.
     Where `cap` is above 0, a member counts at most t records of each class, t as large as ‖counts‖₂ ≤ cap allows, and
     its sums are shortened alike.
 
     Where `sampling` is above 0, what is sent is projected by tensors trained apart: in each round `steps` of DP-SGD at
     `noisy_rate`, each on records drawn with that probability, with gradients no longer than `gradient_clip`; their sum
-    is divided by `batch`. Of a promise's μ² the sums get the share `sum_share`, the steps what that leaves of (ε, δ).
+    is divided by `batch`, and Adam has moments of these noisy means alone. Of a promise's μ² the sums get the share
+    `sum_share`, the steps what that leaves of (ε, δ).
     `dimension`, `number` and `prototypes` (S, C, width), in grid units, are the round's: those of all members, and then
     of each group where there are `cohorts`.
     """
@@ -202,15 +220,16 @@ class LocalProjection(SimpleMethod, ABC):
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     rounds: Annotated[int, Range(1, MOST_TOLD)] = 50
     epochs: Annotated[int, Range(1, MOST)] = 1
-    rate: float = 0.1
-    momentum: float = 0.5
+    optimiser: OptimiserName = "adam"
+    rate: float = 1e-3
+    momentum: float = 0.0
     batch: Annotated[int, Range(1, MOST)] = 32
     decay: float = 1e-4
     width: Annotated[int, Range(1, MOST_WIDTH)] = 256
     cap: Annotated[int, Range(0, MOST)] = 0
     sampling: float = 0.0
     steps: int = 2
-    noisy_rate: float = 0.1
+    noisy_rate: float = 1e-3
     gradient_clip: float = 1.0
     sum_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
     dimension: int = field(default=0, metadata={"round": True})
@@ -246,12 +265,14 @@ class LocalProjection(SimpleMethod, ABC):
     @property
     def training(self) -> TrainingSettings:
         """Settings of a client's local training in a round."""
-        return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, decay=self.decay)
+        optimiser = self.optimiser
+        return TrainingSettings(self.epochs, self.rate, self.batch, self.momentum, 0.0, self.decay, optimiser)
 
     @property
     def private_training(self) -> DpSgdSettings:
         """Settings of DP-SGD for the projection behind what a client sends, if `sampling` > 0; the plan sets noise."""
-        return sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
+        settings = sampled_steps(self.noisy_rate, self.steps, self.sampling, self.gradient_clip, self.batch)
+        return replace(settings, optimiser=self.optimiser, decay=self.decay)
 
     @property
     def traits(self) -> Traits:
@@ -341,15 +362,21 @@ class LocalProjection(SimpleMethod, ABC):
         return np.zeros((self._sets, classes, self.width), dtype=np.int64)
 
     def _start(self, program: Projecting) -> Floats:
-        return program.start(digest("public start", self.name.encode()))
+        """Return the row of the public start, before any step of the optimiser."""
+        row = np.zeros(row_size(program, self.optimiser))
+        row[: program.size] = program.start(digest("public start", self.name.encode()))
+        return row
 
     def _state_of(self, program: Untainted[Projecting], local: Local) -> Kept:
         """Return what the member kept of the round before; the public start if it kept nothing."""
         if local.state:
-            return Kept.of(local.state, program.value, local.classes, sends_others=self.sampling > 0)
+            return self._read(local.state, program.value, local.classes)
         start = program.then(self._start)
         none = np.zeros((local.classes, self.width))
         return Kept(program.value, start.value, none, start if self.sampling else None)
+
+    def _read(self, state: bytes, program: Projecting, classes: int) -> Kept:
+        return Kept.of(state, program, classes, optimiser=self.optimiser, sends_others=self.sampling > 0)
 
     def _weight(self, flat: Floats, dimension: int) -> Floats:
         """Return the projection W (width, d), which comes first among the tensors in one row."""
@@ -397,7 +424,7 @@ class LocalProjection(SimpleMethod, ABC):
     def personal(self, state: bytes, opened: OpenedTotal) -> Mapping[str, TrainedModel]:
         shared = prototypes_of(opened) / opened.grid.levels
         program = self.local_program(self.dimension, shared)
-        kept = Kept.of(state, program, program.classes, sends_others=self.sampling > 0)
+        kept = self._read(state, program, program.classes)
         return self.own_models(kept.tensors, shared[0], kept.prototypes)
 
     def broadcast(self) -> bytes:

@@ -6,10 +6,10 @@ follows looks at one row (`project_records`).
 
 **Theorem (record level).** In every round member i sends, for each class, its number of records and Σz over them, by a
 projection W_i that DP-SGD trained inside it before (`secagg.networks.dp_sgd`): in all its rounds T steps, a record in
-each with probability q. A step reads nothing of the member's but the records drawn and W_i as steps before left it; all
-else (the loss's prototypes among it) is the plan's, or follows from opened sums. Each of R sums is opened with noise of
-variance v_N on counts and v_Z on sums (`secagg.privacy.shares`). Then all that the parties see, over all rounds, keeps
-(ε, δ) for one record added or removed, where δ(ε) is that of
+each with probability q. A step reads nothing of the member's but the records drawn, and W_i with Adam's moments as
+steps before left them; all else (the loss's prototypes among it) is the plan's, or follows from opened sums. Each of R
+sums is opened with noise of variance v_N on counts and v_Z on sums (`secagg.privacy.shares`). Then all that the parties
+see, over all rounds, keeps (ε, δ) for one record added or removed, where δ(ε) is that of
 
     T Poisson-subsampled Gaussian steps (q, noise multiplier m)  ⊗  one Gaussian release with μ² = R·(1/v_N + R_z²/v_Z),
 
@@ -17,9 +17,9 @@ widened by e^±T' for what discrete noise lacks of Gaussian noise (`TrainingCost
 
 **Proof.** Let the record be one of member i's. Other members' contributions are computed from their own records and
 from opened sums, so that they are post-processing of what was opened, together with randomness that this record does
-not touch. Add to the view what member i keeps to itself: W_i after every step. More is seen, so the promise holds for
-less. The view is then a sequence of T + R mechanisms about member i's records, each with inputs that the plan fixes or
-that the earlier ones gave.
+not touch. Add to the view what member i keeps to itself: W_i, and Adam's moments, after every step. More is seen, so
+the promise holds for less. The view is then a sequence of T + R mechanisms about member i's records, each with inputs
+that the plan fixes or that the earlier ones gave: the moments follow from the noisy sums of steps.
 
 *Steps.* Given the history a step's gradient of a record is a function of that record alone (no batch statistic, no
 number of records), cut to an integer vector no longer than the clip. The record is drawn with probability q: the pair

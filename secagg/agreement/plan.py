@@ -19,7 +19,7 @@ from secagg.system.printable import first_unprintable
 from secagg.system.reading import parse_json
 from secagg.wire import Choice, Items, Length, Range, Text, encode, message, read_choices, read_json, to_json
 
-PLAN_VERSION = 7
+PLAN_VERSION = 8
 _AGAIN = "write it again with plan new"
 TRAINING = "training"
 """Name of the noise of members' own training among a plan's noises, of which it is the first."""

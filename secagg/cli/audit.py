@@ -11,6 +11,7 @@ import typer
 
 from secagg.cli.console import Speaker, give_options, refuse_unwritable
 from secagg.cli.options import (
+    DataSource,
     ModelOption,
     OwnKeysOption,
     PluginOption,
@@ -103,8 +104,8 @@ def audit(
         from threat_models.audit import AuditRequest, Simulation, run_audit  # loads what no other command needs
     simulation = None
     if simulated:
-        read = {name: options[name] for name in ("label", "schema", "image_size", "test")}
-        simulation = Simulation(options["dataset"], gather(SimulationSettings, options), **read)
+        settings = gather(SimulationSettings, options)
+        simulation = Simulation(gather(DataSource, options).open(speaker.say, settings.epsilon), settings)
     request = AuditRequest(
         tuple(transcripts or ()),
         tuple(threat_model or USUAL),

@@ -11,6 +11,7 @@ from secagg.cli.options import ComparisonPageOption, DataSource, Runs, SeedsOpti
 from secagg.cli.sweep import Grid, refuse_page, say_written, with_lists, write_page
 from secagg.errors import BadInput
 from secagg.experiments import comparison as experiments
+from secagg.experiments.sweep import Contender
 
 
 @with_lists("method", "parameters")
@@ -19,7 +20,7 @@ def compare(
     methods: Annotated[
         str,
         typer.Option(
-            "--methods", "--method", metavar="A,B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
+            "--methods", "--method", metavar="A,NAME=B[X=1 Y=2],…", help="Methods and baselines, with their parameters."
         ),
     ],
     runs: Runs,
@@ -30,7 +31,8 @@ def compare(
 ) -> None:
     """Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
 
-    A method takes its parameters in brackets, as in "fedcgs,fedtc[slots=16 keep=0.9]". --partition, --epsilon, --expand
+    A method takes its parameters in brackets, and a short name before it, which tables and figures have: as in
+    "fedcgs,sixteen=fedtc[slots=16 keep=0.9]". --partition, --epsilon, --expand
     and --leave-out take lists, as in --partition dirichlet:0.05,0.1,0.5 or --leave-out "domain=*" (each domain in
     turn); the other options of `secagg simulate` take one value. Whatever cannot run under the protection asked for
     runs without any, and is marked with the reason. A second table has how each method differs from the first, paired
@@ -40,12 +42,12 @@ def compare(
     those of `secagg sweep`.
     """
     refuse_page(html, runs.shard)
-    contenders = [experiments.Contender.read(text) for text in methods.split(",")]
+    contenders = [Contender.read(text).known() for text in methods.split(",")]
     named = [each.method for each in contenders]
     warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders], named)
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"comparing methods on {data.name}") as progress:
-        result = experiments.compare(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)
+        result = experiments.compare_dataset(data, contenders, grid, seeds, runs.out, progress=progress, **runs.how)
     if runs.shard is None and not any(run.result for run in result.runs):
         raise BadInput(f"every run was refused: {result.runs[0].refusal}")
     for note in result.notes:

@@ -18,7 +18,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from methods import method_named, parameters_of, sums_of
+from methods import method_named, parameters_of, split_method, sums_of
 from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
@@ -81,6 +81,7 @@ def demo(
     if rounds is not None:
         parameters = f"{parameters} rounds={rounds}"
     refine = AUTO if refine is None else refine
+    method, parameters = split_method(method, parameters)
     choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, refine=refine)
     warn_of_programs(speaker, (), [parameters])
     stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))

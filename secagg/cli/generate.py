@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,11 @@ from secagg.errors import BadInput
 from secagg.features import backbone_digest
 from secagg.features.pipeline import Pipeline
 from secagg.heads import load_as, save_safetensors
+from secagg.networks import program_named
+from secagg.networks.exported import PREFIX, admit
 from secagg.networks.slot_means import read_slot_means
 from secagg.randomness import OperatingSystem
+from secagg.system.plugins import warning_of
 
 PICTURES, SHEET, CLASSIFIER = "pictures", "sheet.png", "classifier.safetensors"
 SHOWN = 12
@@ -31,10 +35,16 @@ def generate(
     count: Annotated[int, typer.Option(min=1, help="Pictures of each class in each domain.")] = 50,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Steps of the sampler.")] = 50,
     strength: Annotated[float, typer.Option(help="From which part of the schedule: 1 is all of it.")] = 1.0,
-    guidance: Annotated[float, typer.Option(help="Weight of the concept vectors; 1: no guidance.")] = 1.0,
+    guidance: Annotated[
+        float,
+        typer.Option(help="Weight of the prompt; 7.5: the default of Stable Diffusion; 1: no guidance."),
+    ] = 7.5,
     start: Annotated[str, typer.Option(help="noised, or released: as the authors' code starts.")] = "noised",
     seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same pictures on one machine.")] = 0,
     classify: Annotated[bool, typer.Option(help="Train a classifier on the pictures.")] = True,
+    model: Annotated[
+        Path | None, typer.Option(help="An exported network to fine-tune as the classifier: code.", metavar="FILE.pt2")
+    ] = None,
     test: Annotated[str | None, typer.Option(help="Labelled pictures to try the classifier on.")] = None,
     formats: FormatOption = None,
 ) -> None:
@@ -45,13 +55,17 @@ def generate(
     """
     from secagg import generation
 
-    if test is not None and not classify:
-        raise BadInput("there is no classifier to try", remedy="leave --no-classify out")
+    if not classify and (test is not None or model is not None):
+        raise BadInput("there is no classifier to train or to try", remedy="leave --no-classify out")
     refuse_existing(out)
     means, metadata = load_as(head, read_slot_means)
     pipeline = Pipeline.of_metadata(metadata)
     settings = generation.GenerationSettings(count, steps, strength, guidance, start=start, seed=seed)
     generation.require_names(pipeline.classes)
+    named = "cnn" if model is None else admit(model)
+    if model is not None:
+        speaker.say(warning_of(model, named.removeprefix(PREFIX)))
+    program = program_named(named, math.prod(pipeline.input_shape), len(pipeline.classes))
     latents = pipeline.feature_map(backbone).latents
     means.require_fit(len(pipeline.classes), latents.dimension)
     with speaker.progress("generating") as progress:
@@ -65,14 +79,14 @@ def generate(
     said = [("pictures", str(len(pictures.labels)))]
     if classify:
         shape = pipeline.input_shape
-        model = generation.train_classifier(pictures, shape, len(pipeline.classes), OperatingSystem())
+        trained = generation.train_classifier(pictures, shape, program, OperatingSystem())
         digest, grid = backbone_digest("pixels", shape), generation.pictures.GRID
         of_pixels = replace(pipeline, backbone="pixels", backbone_digest=digest, expand=0, grid=grid)
-        save_safetensors(model, out / CLASSIFIER, {**of_pixels.to_metadata(), "method": "generated"})
+        save_safetensors(trained, out / CLASSIFIER, {**of_pixels.to_metadata(), "method": "generated"})
         speaker.say(f"wrote {out / CLASSIFIER}")
         if test is not None:
             records = of_pixels.records(test)
-            assessed = model.evaluate(of_pixels.head_inputs(records.inputs), records.labels)
+            assessed = trained.evaluate(of_pixels.head_inputs(records.inputs), records.labels)
             content |= {"accuracy": assessed.accuracy, "accuracy_interval": list(assessed.interval)}
             said.append(("accuracy of the classifier", format_accuracy(assessed)))
     speaker.result(content, two_columns("Generation", said))

@@ -31,6 +31,7 @@ key-holder: Make the session's key, and open one sum with it.
 simulate: Simulate a federation: the same plan, ring, thresholds and state machines as a real one, without sockets.
 sweep: Simulate every combination of some settings over several seeds, and compare their accuracy.
 compare: Compare methods over partitions and seeds: accuracy, bytes, seconds, epsilon, and which protection ran.
+table: Make tables and figures again from results.json, without a run; several files over the same data become one.
 tune: Find settings for a method that trains, while it trains: simulate FedPop over secure sums of scores.
 predict: Say each record's class and probabilities, and how good they are on records that have labels.
 adapt: Train a received head on the member's own records; nothing leaves.

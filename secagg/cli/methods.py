@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from methods import METHODS, kind_named, method_named, parameters_of
+from methods import METHODS, kind_named, method_named, parameters_of, split_method
 from methods.baselines import BASELINES, DpSgd
 from methods.declaration import check_declaration, check_steps
 from methods.method import Method
@@ -70,6 +70,8 @@ def check(
     of several records are the sum of each one's. Every plan tries its method in the same way before it is made. Here
     `finalize` runs as well, on every round's sum, and shares of the noise must add up to 1.
     """
+    if name is not None:
+        name, parameters = split_method(name, parameters)
     warn_of_programs(speaker, (), methods=[name or ""])
     checked = {}
     for each in METHODS if name is None else (name,):

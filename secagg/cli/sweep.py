@@ -17,7 +17,7 @@ from secagg.errors import BadInput
 from secagg.experiments import sweep as experiments
 from secagg.experiments.comparison import Comparison
 from secagg.experiments.settings import SimulationSettings, kind_of
-from secagg.experiments.sweep import SweepResult
+from secagg.experiments.sweep import Contender, SweepResult
 from secagg.system.extras import extra
 from secagg.wire import Choice
 
@@ -77,7 +77,8 @@ def sweep(
     """Simulate every combination of some settings over several seeds, and compare their accuracy.
 
     Every setting of `secagg simulate` takes a comma-separated list, as in --epsilon 0.5,1,2,inf; in a list the word
-    default stands for what simulate does without the option. OUT receives results.csv and results.json (every run and
+    default stands for what simulate does without the option. Methods take parameters of their own and short names, as
+    in --methods "fedcgs,slow=fedavg[rounds=50 rate=0.1]". OUT receives results.csv and results.json (every run and
     the summary), table.md and table.tex (for a paper), measures.md and measures.tex (balanced accuracy, AUC, F1 and
     calibration error), accuracy.png and accuracy.svg, and where plans have several rounds curves.csv, curves.png and
     curves.svg. A combination that is refused stays in the table with a dash and the reason. After an interruption the
@@ -92,10 +93,12 @@ def sweep(
         adversary_of(audited)
         if runs.shard is not None:
             raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
-    warn_of_programs(speaker, grid.get("backbone", ()), grid.get("parameters", ()), grid.get("method", ()))
+    contenders = [Contender.read(each) for each in grid["method"]]
+    parameters = (*grid.get("parameters", ()), *(each.parameters for each in contenders))
+    warn_of_programs(speaker, grid.get("backbone", ()), parameters, [each.method for each in contenders])
     data = source.open(speaker.say, min(grid["epsilon"]))
     with speaker.progress(f"sweeping over simulations on {data.name}") as progress:
-        result = experiments.sweep(data, grid, seeds, runs.out, progress=progress, **runs.how)
+        result = experiments.sweep_dataset(data, grid, seeds, runs.out, progress=progress, **runs.how)
     say_refusals(speaker, result, runs, "run")
     if audited is not None:
         from secagg.cli.attack_curve import attempt_all, write_attack_curve

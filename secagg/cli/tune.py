@@ -10,7 +10,7 @@ from secagg.cli.console import Speaker, two_columns, warn_of_programs
 from secagg.cli.options import DataSource, ParametersOption, Runs, read_words
 from secagg.cli.sweep import Grid, say_refusals, say_written, with_lists
 from secagg.experiments.tuning import Tuning
-from secagg.experiments.tuning import tune as run_tuning
+from secagg.experiments.tuning import tune_dataset as run_tuning
 
 
 @with_lists("method", "parameters", clients=20, reference=False)

@@ -5,7 +5,8 @@ The sizes that an `.npz` states are checked before any of it is expanded. Its ke
   train_X, train_labels, test_X, test_labels      as they stand; val_* is left aside
   NAME_X, NAME_labels for several NAMEs           domains, each split 80/20; column `domain` holds NAME
 Beside them: `scale` ((d,) or scalar; feature = value × scale), `classes` (names, label by label), and further 1-D
-arrays with one value per record (same prefix), which become columns.
+arrays with one value per record (same prefix), which become columns. Labels are integers from 0, or the names of
+`classes`; without `classes` labels that are text name them, sorted, but where a plan does.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from secagg.data.records import (
 )
 from secagg.data.table import LabelledFormat
 from secagg.encoding.grid import Origin
-from secagg.errors import BadInput, describe_error
+from secagg.errors import BadInput, describe_error, require_type
 from secagg.system.reading import refuse_larger
 
 _SUFFIX = ".npy"
@@ -201,7 +202,7 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
     if len(content) != 1:
         remedy = "it needs `features` or `images` beside `labels`, or train_/test_ pairs of them"
         raise BadInput(f"{path} holds {', '.join(sorted(arrays)) or 'no arrays'}", remedy=remedy)
-    name = content.pop()
+    name, arrays = content.pop(), _with_classes(path, arrays, prefixes, planned=bounded(tolerance) is not None)
     groups = {prefix: _group(path, arrays, prefix, name, tolerant=tolerance is not None) for prefix in prefixes}
     shapes = {group.inputs.shape[1:] for group in groups.values()}
     if len(shapes) != 1:
@@ -221,6 +222,24 @@ def open_arrays(path: Path, cut: Split, tolerance: Tolerance | None = None) -> D
     held_out = test if test is not None and len(test) else None
     is_named = "classes" in arrays
     return Dataset(path.name, kind, train, held_out, classes, bound=bound, is_named=is_named, notes=notes)
+
+
+def _with_classes(
+    path: Path, arrays: dict[str, NDArray[Any]], prefixes: Sequence[str], *, planned: bool
+) -> dict[str, NDArray[Any]]:
+    """Return the arrays, with the names of labels that are text as `classes`, sorted, where there are none.
+
+    Raises BadInput where some labels are numbers, and under a plan: one record's label must not decide what is refused.
+    """
+    labels = [arrays[f"{prefix}labels"] for prefix in prefixes]
+    texts = [as_text(each.reshape(-1)) for each in labels if each.dtype.kind in "US"]
+    if not texts or "classes" in arrays:
+        return arrays
+    if planned or len(texts) < len(labels):
+        problem = f"{path}: {'some ' if len(texts) < len(labels) else ''}labels are text, and the file has no `classes`"
+        raise BadInput(problem, remedy="add `classes`, the names of all classes")
+    names = np.unique(np.concatenate(texts))
+    return {**arrays, "classes": names[names != ""]}
 
 
 def open_without_labels(path: Path) -> Dataset | None:
@@ -261,7 +280,12 @@ def _group(path: Path, arrays: Arrays, prefix: str, name: str, *, tolerant: bool
     rows = np.arange(1, len(values) + 1) if values.ndim else np.zeros(0, np.int64)
     origin = Origin.of(f"{path} [{prefix}{name}]", rows)
     faults = Faults(origin, tolerant=tolerant)
-    labels = _labels(path, arrays[prefix + "labels"], prefix, faults)
+    given = arrays[prefix + "labels"]
+    if given.dtype.kind in "US" and "classes" in arrays:
+        known = {each: place for place, each in enumerate(as_text(arrays["classes"].reshape(-1)).tolist())}
+        found = [known.get(each, len(known)) for each in as_text(given.reshape(-1)).tolist()]
+        given = np.array(found, dtype=np.int64).reshape(given.shape)
+    labels = _labels(path, given, prefix, faults)
     if len(labels) == 0 and not tolerant:
         raise BadInput(f"{path}: {prefix}{name} holds no records")
     inputs = _images(path, values, faults) if name == "images" else _features(path, values, arrays.get("scale"), faults)
@@ -352,6 +376,7 @@ def dataset_of(
         raise BadInput("test_features and test_labels go together", remedy="give both, or none")
     given = _labels_of("labels", labels)
     if classes is not None:
+        require_type("classes", classes, (Sequence, np.ndarray), "the classes' names, in order")
         names = tuple(map(str, classes))
     elif given.dtype.kind == "U":
         names = tuple(np.unique(given).tolist())

@@ -8,22 +8,19 @@ under the protection runs without, and every number of such a run is marked. Run
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from methods import method_named
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
 from secagg.errors import BadInput
 from secagg.experiments.baselines import FEDERATED, is_baseline
 from secagg.experiments.figures import plot_groups
-from secagg.experiments.input_data import given_dataset
+from secagg.experiments.input_data import values_of
 from secagg.experiments.results import (
     Group,
     Interval,
@@ -35,11 +32,22 @@ from secagg.experiments.results import (
     grouped,
     listed,
     measure_of,
+    method_label,
     results_of,
     student_interval,
 )
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.sweep import AXES, LEAVE_OUT, Execution, Ran, combinations, runs_of
+from secagg.experiments.sweep import (
+    AXES,
+    LEAVE_OUT,
+    Contender,
+    Execution,
+    Ran,
+    combinations,
+    distinct,
+    given_grid,
+    runs_of,
+)
 from secagg.experiments.tables import (
     DASH,
     SHOWN,
@@ -54,7 +62,6 @@ from secagg.experiments.tables import (
     measures_table,
     pipeline_notes,
 )
-from secagg.features import Progress
 from secagg.heads.artifact import clopper_pearson
 from secagg.protection import UNPROTECTED, USUAL
 from secagg.wire import plain, plain_fields
@@ -64,63 +71,61 @@ LISTED = ("partition", "epsilon", "expand", LEAVE_OUT)
 SINGLE = tuple(name for name in AXES if name not in ("method", "parameters", *LISTED))
 OF_SUMS = {name: getattr(SimulationSettings(), name) for name in FEDERATED}
 """Default values of the settings that a baseline refuses, with which it therefore runs."""
-_CONTENDER = re.compile(r"([^\s\[\]]+)(?:\[([^\[\]]*)\])?")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A method to be compared, with its parameters as `simulate` takes them."""
-
-    method: str
-    parameters: str = ""
-
-    @classmethod
-    def read(cls, text: str) -> Contender:
-        """Parse METHOD or METHOD[NAME=VALUE …] (see --parameters). Raises BadInput, for an unknown method too."""
-        found = _CONTENDER.fullmatch(text.strip())
-        if found is None:
-            raise BadInput(f"cannot tell the method in {text!r}", remedy="write fedcgs or fedtc[slots=16 keep=0.9]")
-        if not is_baseline(found[1]):
-            method_named(found[1])
-        return cls(found[1], " ".join((found[2] or "").split()))
 
 
 def compare(
-    dataset: Dataset | str | PathLike[str] | Sequence[Any],
+    features: Any,
+    labels: Any = None,
+    *,
+    method: str | Sequence[str],
+    out: Path | str,
+    seeds: int = 3,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Simulate methods side by side with the seeds 0…seeds−1, and write the results into `out`.
+
+    `method`: names with their parameters, as in ["fedcgs", "slow=fedavg[rounds=50 rate=0.1]"], where slow is its short
+    name in tables and figures. Data, settings and further
+    arguments are those of `sweep`; only those in `LISTED` may be lists. A run that is refused is tried again with the
+    protection `none`; its `unprotected` then says why. Raises BadInput for a comparison that cannot be.
+
+    >>> compare(x, y, method=["fedcgs", "centralised"], test_features=xt, test_labels=yt, out="out")  # doctest: +SKIP
+    """
+    dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
+    contenders = [Contender.read(each).known() for each in values_of(method)]
+    return compare_dataset(dataset, contenders, grid, seeds, out, **how)
+
+
+def compare_dataset(
+    dataset: Dataset,
     contenders: Sequence[Contender],
     grid: Mapping[str, Sequence[Any]],
     seeds: int,
     out: Path | str,
-    workers: int | None = None,
-    progress: Progress | None = None,
     **how: Any,
 ) -> Comparison:
-    """Simulate every contender under every combination of the grid with seeds 0…seeds−1; write the results into `out`.
-
-    `dataset`: as `sweep` takes it. `grid`: fields of SimulationSettings with the values to try, several for those in
-    `LISTED`, one for the others. A run that is refused is tried again with the protection `none`; its `unprotected`
-    then says why. `workers`, `progress` and `how` are those of `sweep`. Raises BadInput for a comparison that
-    cannot be.
-    """
-    out = Path(out)
-    dataset = given_dataset(dataset, grid)
-    execution = Execution.of(out, workers, progress, **how)
+    """Compare as `compare` does; `grid` has the values of each setting, `how` the arguments of `Execution.of`."""
+    execution = Execution.of(out, **how)
     settings = execution.choose(_ask(dataset, contenders, grid, seeds))
-    asked = runs_of(dataset, settings, out, execution)
+    asked = runs_of(dataset, settings, execution, contenders)
     refused = [run for run in asked.runs if run.result is None and run.settings["protection"] != UNPROTECTED]
     open_ones = [{**run.settings, "protection": UNPROTECTED} for run in refused]
-    done = len(asked.runs)
+    done, progress = len(asked.runs), execution.progress
     report = None if progress is None else lambda more, total: progress(done + more, done + total)
-    bare = runs_of(dataset, open_ones, out, replace(execution, progress=report)) if refused else Ran((), 0, 0)
+    bare = runs_of(dataset, open_ones, replace(execution, progress=report), contenders) if refused else Ran((), 0, 0)
     instead = {id(run): replace(other, unprotected=run.refusal) for run, other in zip(refused, bare.runs, strict=True)}
     runs = tuple(instead.get(id(run), run) for run in asked.runs)
     ran = Ran(runs, asked.kept + bare.kept, asked.again + bare.again)
     name, protection = dataset.name, str(grid.get("protection", (USUAL,))[0])
     baselines = any(is_baseline(contender.method) for contender in contenders)
     idle = [each for each, default in OF_SUMS.items() if tuple(grid.get(each, (default,))) != (default,)]
-    comparison = Comparison(name, protection, runs, tuple(idle) if baselines else (), ran.notes)
+    without = tuple(idle) if baselines else ()
+    comparison = Comparison(name, protection, runs, without, ran.notes, asked.provenance)
     if results_of(runs) and execution.shard is None:  # refusals alone must not replace what was written before
-        comparison.write(out)
+        comparison.write(execution.out)
     return comparison
 
 
@@ -137,8 +142,9 @@ def _ask(
     spelled = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     conditions = combinations(spelled, seeds)
     asked = []
-    for contender in dict.fromkeys(contenders):
-        own = {**(OF_SUMS if is_baseline(contender.method) else {}), **vars(contender)}
+    for contender in distinct(contenders):
+        given = {"method": contender.method, "parameters": contender.parameters}
+        own = {**(OF_SUMS if is_baseline(contender.method) else {}), **given}
         asked += [{**condition, **own} for condition in conditions]
     return asked
 
@@ -250,6 +256,7 @@ class Comparison(Results):
     runs: tuple[Run, ...]
     inapplicable: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -280,7 +287,7 @@ class Comparison(Results):
         rows = []
         for runs in grouped(self.runs, lambda run: tuple(run.settings[name] for name in ROW)):
             settings = {name: runs[0].settings[name] for name in ROW}
-            label = settings["method"] + (f"[{settings['parameters']}]" if settings["parameters"] else "")
+            label = method_label(settings["method"], settings["parameters"], runs[0].name)
             label += f", expand {settings['expand']}" if several else ""
             rows.append(_MethodRow.of(label, settings, runs, self.columns))
         return tuple(rows)
@@ -332,7 +339,8 @@ class Comparison(Results):
             "paired": plain(pairs_of(self.rows)),
             "notes": [*self.table.notes, *self.notes],
             "not_private": listed(self.runs, "not_private"),
-            "runs": [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs],
+            "inapplicable": list(self.inapplicable),
+            **self.runs_to_json(),
         }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -14,16 +15,18 @@ from secagg.errors import BadInput
 from secagg.experiments.input_data import joined
 from secagg.experiments.simulation import simulate
 from secagg.features import Expansion
+from secagg.heads import LinearHead
 from secagg.protection import USUAL
 from secagg.scoring.predictor import probabilities_of
 from secagg.system.extras import extra
 
 with extra("experiments", "SecureSumClassifier"):
     from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 
-OURS = ("classes", "reference", "test_features", "test_labels")
+OURS = ("classes", "reference", "seed", "test_features", "test_labels")
 """Parameters of `secagg.simulate` that `fit` sets itself."""
 
 
@@ -33,9 +36,12 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     The parameters are those of `secagg.simulate`, with its defaults; `settings` takes its further ones by name. A
     finite `epsilon` needs `delta` and `adjacency`. Fitted, it has `classes_`, `n_features_in_`, `head_`, what makes its
     inputs (`expand_`, `grid_`), and `run_`, the whole `SimulationResult`: promise, bytes, seconds, `run_.save(folder)`.
-    A pickled one predicts, and has no `run_`. Labels may be anything that scikit-learn takes for classes. What is
-    fitted under a finite ε differs from call to call: noise is never seeded, but for `noise_seed` among the settings,
-    which protects nobody.
+    A pickled one predicts, and has no `run_`. Labels may be anything that scikit-learn takes for classes; there is no
+    `sample_weight`, as sums count each record once.
+
+    `random_state`, as scikit-learn has it, fixes the partition, the dropouts and the draw of cohorts and, at epsilon
+    inf, what clients draw to train: the same bits at each call. What is fitted under a finite ε differs from call to
+    call: noise is never seeded, but for `noise_seed` among the settings, which protects nobody.
     """
 
     def __init__(
@@ -57,7 +63,7 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         radius: float | None = None,
         dropouts: int = 0,
         colluders: int | None = None,
-        seed: int = 0,
+        random_state: int | np.random.RandomState | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.method = method
@@ -76,7 +82,7 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.radius = radius
         self.dropouts = dropouts
         self.colluders = colluders
-        self.seed = seed
+        self.random_state = random_state
         self.settings = settings
 
     def fit(self, X: Any, y: Any, clients: Any = None) -> Self:
@@ -93,8 +99,12 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.classes_, labels = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
                 raise BadInput("y holds one class", remedy="give records of two classes or more")
-            given = {name: value for name, value in self.get_params(deep=False).items() if name != "settings"}
+            own = self.get_params(deep=False).items()
+            given = {name: value for name, value in own if name not in ("settings", "random_state")}
+            given["seed"] = _seed_of(self.random_state)
             more = dict(self.settings or {})
+            if self.epsilon == math.inf:
+                more.setdefault("noise_seed", given["seed"])
             if wrong := sorted(set(more) & {*given, *OURS}):
                 problem = f"settings hold {', '.join(wrong)}"
                 raise BadInput(problem, remedy="give parameters of the estimator as its own")
@@ -111,19 +121,60 @@ class SecureSumClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(str(error)) from error
         return self
 
+    @property
+    def coef_(self) -> NDArray[np.float64]:
+        """Weights of the features (C, d), or (1, d) of two classes: `decision_function` is X · coef_ᵀ + intercept_.
+
+        Raises AttributeError where scores are not linear in X: for other heads than linear ones, with an expansion, and
+        where records are normalised, as they are under a finite epsilon.
+        """
+        return _difference(np.asarray(self._linear.weight, dtype=np.float64))
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """Biases of the classes (C,), or (1,) of two classes. Raises AttributeError as `coef_` does."""
+        return _difference(np.asarray(self._linear.bias, dtype=np.float64))
+
+    @property
+    def _linear(self) -> LinearHead:
+        check_is_fitted(self)
+        head = self.head_
+        if not isinstance(head, LinearHead) or head.before is not None or self.expand_ or self.grid_.is_normalised:
+            raise AttributeError("the scores are not linear in X, so there is no coef_ and no intercept_")
+        return head
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the scores (n, C) of records X (n, d), by `classes_`; of two classes the second's less the first's."""
+        return np.ravel(found) if len(found := _difference(self._scores(X).T)) == 1 else found.T
+
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities (n, C) of records X (n, d), in the order of `classes_`."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float64, reset=False)
-        features = Expansion(self.expand_).expand(X) if self.expand_ else X
-        return probabilities_of(self.head_.scores(inputs_of(features, self.grid_)))
+        return probabilities_of(self._scores(X))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each record of X (n, d)."""
-        found: NDArray[Any] = self.predict_proba(X).argmax(axis=1)
-        return np.asarray(self.classes_[found])
+        most = self._scores(X).argmax(axis=1)
+        return np.asarray(self.classes_[most])
+
+    def _scores(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        features = Expansion(self.expand_).expand(X) if self.expand_ else X
+        return self.head_.scores(inputs_of(features, self.grid_))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the simulated run, whose plan and state machines belong to this process."""
+        """Return the state without the simulated run, so that a model passes on no sums."""
         state: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in state.items() if name != "run_"}
+
+
+def _difference(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values (C, …) of the classes as they are, or those of two classes as one difference (1, …)."""
+    return rows[1:] - rows[:1] if len(rows) == 2 else rows
+
+
+def _seed_of(random_state: Any) -> Any:
+    """Return the seed of a simulation: a whole number as it is, else one drawn by scikit-learn's rule."""
+    if isinstance(random_state, Integral):
+        return random_state
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -39,6 +39,8 @@ GROUP = 0.8
 """Share of a group's width that its marks occupy."""
 SHORT = 32
 """Most letters of a legend's entry with which two entries fit side by side."""
+LINE = 60
+"""Most letters of a legend's line."""
 BARS = {"capsize": 2, "elinewidth": 0.8}
 STYLE: Any = {
     "font.size": 8,
@@ -82,13 +84,13 @@ def plot_accuracy(
     `notes` stand below.
     """
     finite = sorted({cell.epsilon for each in series for cell in each.cells if math.isfinite(cell.epsilon)})
-    height = 8.0 if finite else 2.5 + 0.7 * len(series)
+    height = 7.0 if finite else 2.5 + 0.7 * len(series)
     with _figure(height, paths, [run for row in series for run in row.runs], notes) as figure:
         axes = figure.add_subplot()
         if not finite:
             for place, (each, look) in enumerate(zip(series, _looks(series), strict=True)):
                 axes.errorbar(_values(each.cells, scale), [place], xerr=_errors(each.cells, scale), **BARS, **look)
-            axes.set_yticks(range(len(series)), [_label(each, each.label) for each in series])
+            axes.set_yticks(range(len(series)), [fill(_label(each, each.label), SHORT) for each in series])
             axes.set_ylim(len(series) - 0.5, -0.5)
             axes.set_xlabel(scale.label)
             return
@@ -98,7 +100,7 @@ def plot_accuracy(
             axes.plot(shown, [scale.factor * line[each] for each in shown], dashes, color="0", lw=0.9, label=name)
         handles = zip(*axes.get_legend_handles_labels(), strict=True)
         entries = sorted(handles, key=lambda entry: entry[1] in (NO_NOISE, NO_ROUNDS))
-        figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=2)
+        _add_legend(figure, *zip(*entries, strict=True))
 
 
 def plot_groups(
@@ -110,8 +112,7 @@ def plot_groups(
     """
     drawn = [row for row in rows if any(cell.accuracy is not None for cell in row.cells)]
     several = len({row.settings["epsilon"] for row in drawn}) > 1
-    height = 7.0 + 0.45 * math.ceil(len(drawn) / 2)
-    with _figure(height, paths, [run for row in rows for run in row.runs], notes) as figure:
+    with _figure(7.0, paths, [run for row in rows for run in row.runs], notes) as figure:
         axes = figure.add_subplot()
         axes.grid(visible=False, axis="x")
         for group in range(0, len(columns), 2):
@@ -130,7 +131,7 @@ def plot_groups(
         axes.set_xticks(range(len(columns)), list(columns.values()))
         axes.tick_params(axis="x", length=0)
         axes.set_ylabel(ACCURACY.label)
-        figure.legend(loc="outside lower center", ncols=2)
+        _add_legend(figure, *axes.get_legend_handles_labels())
 
 
 def write_curves(runs: Sequence[Run], folder: Path) -> bool:
@@ -154,9 +155,7 @@ def plot_curves(curves: Sequence[_RoundCurve], paths: Sequence[Path]) -> None:
     """Plot accuracy against rounds and, where ε is finite, against the ε spent so far, with intervals as bands."""
     has_noise = any(point.epsilon_spent is not None for curve in curves for point in curve.points)
     labels = [f"{curve.label} (no protection)" if curve.unprotected else curve.label for curve in curves]
-    columns = 2 if all(len(label) <= SHORT for label in labels) else 1
-    height = 6.5 + (0.45 * -(-len(curves) // columns) if len(curves) > 1 else 0)
-    with _figure(height, paths, [run for curve in curves for run in curve.runs]) as figure:
+    with _figure(6.5, paths, [run for curve in curves for run in curve.runs]) as figure:
         panels = figure.subplots(1, 2 if has_noise else 1, sharey=True, squeeze=False)[0]
         panels[0].set_xlabel("rounds")
         panels[0].set_ylabel(ACCURACY.label)
@@ -170,7 +169,7 @@ def plot_curves(curves: Sequence[_RoundCurve], paths: Sequence[Path]) -> None:
             panels[1].set_xlabel("ε spent so far")
             panels[1].set_xlim(left=0)
         if len(curves) > 1:
-            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+            _add_legend(figure, *panels[0].get_legend_handles_labels())
 
 
 @contextmanager
@@ -184,6 +183,18 @@ def _figure(height: float, paths: Sequence[Path], runs: Sequence[Run], notes: Se
         figure = Figure(figsize=(12 * CM, height * CM), layout="constrained")
         yield figure
         save(figure, paths, known_noise=has_known_noise(runs), notes=notes)
+
+
+def _add_legend(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Draw a legend below the axes, for which the figure grows: in two columns where all labels are short, else in one.
+
+    A label longer than a line is continued on the next.
+    """
+    columns = 2 if all(len(label) <= SHORT for label in labels) else 1
+    texts = [fill(label, LINE) for label in labels]
+    lines = -(-len(labels) // 2) if columns == 2 else sum(text.count("\n") + 1 for text in texts)
+    figure.set_figheight(figure.get_figheight() + 0.45 * lines * CM)
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns)
 
 
 def save(figure: Any, paths: Sequence[Path], *, known_noise: bool, notes: Sequence[str] = ()) -> None:
@@ -348,12 +359,10 @@ def _curves(runs: Sequence[Run], names: Sequence[str]) -> Iterator[_RoundCurve]:
     found = [{each["round"]: each for each in result["rounds"]} for result in results_of(runs)]
     reports = [[each[number] for each in found] for number in found[0] if all(number in each for each in found)]
     settings = runs[0].settings
-    others = [name for name in names if name not in ("parameters", "epsilon")]
-    parts = [described({**settings, "method": ""}, others).removeprefix(", ")]
+    others = [name for name in names if name != "epsilon"]
+    label = described(settings, others, runs[0].name)
     if "epsilon" in names:
-        parts.append("no noise" if math.isinf(settings["epsilon"]) else f"ε = {settings['epsilon']:g}")
-    given = f"[{settings['parameters']}]" if "parameters" in names and settings["parameters"] else ""
-    label = ", ".join(filter(None, [settings["method"] + given, *parts]))
+        label += ", no noise" if math.isinf(settings["epsilon"]) else f", ε = {settings['epsilon']:g}"
     yield _RoundCurve(label, tuple(map(_Point.of, reports)), tuple(runs))
     for kind in reports[-1][0]["personal"] if reports else ():
         points = tuple(_Point.of(each, kind) for each in reports)

@@ -1,9 +1,10 @@
-"""Input data of simulations, sweeps and comparisons: data sets, paths or arrays, with the client of each record."""
+"""Input data of every experiment in Python: data sets, paths or arrays, with the client of each record."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike, fspath
 from typing import Any
@@ -17,27 +18,6 @@ from secagg.data import Dataset, open_dataset
 from secagg.data.arrays import dataset_of
 from secagg.data.sources import open_with_test
 from secagg.errors import BadInput
-
-ARRAYS = ("features", "labels", "test_features", "test_labels")
-
-
-def given_dataset(dataset: Any, grid: Mapping[str, Any]) -> Dataset:
-    """Return a data set from a `Dataset`, a name or path (`open_dataset`), or four arrays (`dataset_of`).
-
-    Where the grid has a finite ε a bad record is no reason to refuse yet. Raises BadInput, naming `dataset`, for
-    anything else, for arrays without held-out ones as well.
-    """
-    if isinstance(dataset, Dataset):
-        return dataset
-    epsilons = grid.get("epsilon", ())
-    tolerant = isinstance(epsilons, Iterable) and any(each != math.inf for each in epsilons)
-    if isinstance(dataset, str | PathLike):
-        return open_dataset(fspath(dataset), tolerant=tolerant)
-    if isinstance(dataset, tuple | list) and len(dataset) == len(ARRAYS):
-        return dataset_of(*dataset, tolerant=tolerant)
-    many = f" of {len(dataset)}" if isinstance(dataset, tuple | list) else ""
-    remedy = f"give a data set (open_dataset), a name or path, or arrays: ({', '.join(ARRAYS)})"
-    raise BadInput(f"dataset is a {type(dataset).__name__}{many}, no data with held-out records", remedy=remedy)
 
 
 def open_simulated(
@@ -66,6 +46,45 @@ CLIENT = "client"
 """The column that names the client of each record."""
 BY_CLIENT = f"column:{CLIENT}"
 REMEDY = "give a number, an id for each record, or for each client an array of its rows"
+
+
+def given_data(
+    features: Any, arrays: Sequence[Any], settings: Mapping[str, Any], *, listed: bool = False
+) -> tuple[Dataset, dict[str, Any]]:
+    """Return the data set that an experiment's arguments give, and its settings without ids of clients.
+
+    `features`: a `Dataset`, a name or path (`open_dataset`), or features (`dataset_of`) with the four `arrays`: labels,
+    test features, test labels and classes. The setting `clients` may also assign the records, see `ids_of`; with
+    `listed`, where a setting may have several values, a list of numbers is those. A bad record is no reason to refuse
+    yet where any epsilon is finite. Raises BadInput.
+    """
+    clients = settings.get("clients")
+    if listed and isinstance(clients, list | tuple | range) and all(isinstance(each, Integral) for each in clients):
+        clients = None
+    features, labels, clients = joined(features, arrays[0], clients)
+    tolerant = any(each != math.inf for each in values_of(settings.get("epsilon", math.inf)))
+    dataset = _open(features, (labels, *arrays[1:]), tolerant)
+    ids = ids_of(clients, len(dataset.train))
+    if ids is None:
+        return dataset, dict(settings)
+    if settings.get("partition", BY_CLIENT) not in (BY_CLIENT, "iid"):
+        raise BadInput("clients say who holds which record", remedy="leave out partition")
+    train = replace(dataset.train, columns={**dataset.train.columns, CLIENT: ids})
+    return replace(dataset, train=train, parts=None), {**settings, "clients": None, "partition": BY_CLIENT}
+
+
+def values_of(value: Any) -> tuple[Any, ...]:
+    """Return a setting's values to try: those of a list or array, or the value alone."""
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else (value,)
+
+
+def _open(features: Any, arrays: Sequence[Any], tolerant: bool) -> Dataset:
+    is_path = isinstance(features, str | PathLike)
+    if (is_path or isinstance(features, Dataset)) and any(each is not None for each in arrays):
+        raise BadInput("features is a data set, which has its own labels and classes", remedy="leave out the others")
+    if is_path:
+        return open_dataset(fspath(features), tolerant=tolerant)
+    return features if isinstance(features, Dataset) else dataset_of(features, *arrays, tolerant=tolerant)
 
 
 def joined(features: Any, labels: Any, clients: Any) -> tuple[Any, Any, Any]:

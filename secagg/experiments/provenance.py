@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -51,6 +52,17 @@ def question_of(settings: Mapping[str, Any], data_sha256: str) -> dict[str, Any]
         "backbone_sha256": [sha256_of(file) for file in named if file.is_file()],
         "settings": plain(settings),
         **({"method_sha256": planned.rpartition("@")[2]} if is_planned(planned) else {}),
+    }
+
+
+def provenance_of(questions: Sequence[Mapping[str, Any]], data_sha256: str) -> dict[str, Any]:
+    """Return the origin of several runs for results.json: digests of all they were given, versions, command line."""
+    return {
+        "data_sha256": data_sha256,
+        "backbone_sha256": sorted({digest for each in questions for digest in each["backbone_sha256"]}),
+        "method_sha256": sorted({each["method_sha256"] for each in questions if "method_sha256" in each}),
+        "made_by": made_by(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 

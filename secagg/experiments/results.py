@@ -120,13 +120,14 @@ class Run:
 
     `settings`: the fields of SimulationSettings by name, seed included. `result` is None where the run was refused for
     the reason `refusal`. `unprotected`: why the protection that was asked for was refused, where these settings are the
-    same with none instead.
+    same with none instead. `name`: the short name that its method goes by, if it was given one.
     """
 
     settings: Mapping[str, Any]
     result: RunResult | None
     refusal: str | None = None
     unprotected: str | None = None
+    name: str = ""
 
     def settings_without(self, *names: str) -> dict[str, Any]:
         """Return the settings except the named ones."""
@@ -291,7 +292,8 @@ def summarise(runs: Sequence[Run], *, refused: bool = False) -> tuple[ResultRow,
     shared = [group[0].settings_without("epsilon", "seed") for group in kept]
     rows = []
     for settings, group in zip(shared, kept, strict=True):
-        label = described(settings, varying([peer for peer in shared if peer["method"] == settings["method"]]))
+        peers = [peer for peer in shared if peer["method"] == settings["method"]]
+        label = described(settings, varying(peers), group[0].name)
         by_epsilon = grouped(group, lambda run: float(run.settings["epsilon"]))
         cells = sorted((Group.of(each) for each in by_epsilon if refused or results_of(each)), key=lambda g: g.epsilon)
         rows.append(ResultRow(label, settings, tuple(group), tuple(cells)))
@@ -333,9 +335,15 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(name for name in first if any(other[name] != first[name] for other in settings))
 
 
-def described(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Return the method and the named settings as text, for a legend or a message."""
+def method_label(method: str, parameters: str, name: str = "") -> str:
+    """Return a method's short name, or METHOD[PARAMETERS] where it has none."""
+    return name or method + (f"[{parameters}]" if parameters else "")
+
+
+def described(settings: Mapping[str, Any], names: Sequence[str], name: str = "") -> str:
+    """Return the method, or its short `name`, and the settings of these `names` as text, for a legend or a message."""
     unsaid = {"refine": "auto"}
     values = {name: unsaid.get(name, "default") if settings[name] is None else settings[name] for name in names}
     values.pop("method", None)
-    return ", ".join([settings["method"], *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])
+    method = method_label(settings["method"], values.pop("parameters", ""), name)
+    return ", ".join([method, *(f"{name.replace('_', ' ')} {value}" for name, value in values.items())])

@@ -94,12 +94,18 @@ class SimulationSettings(Choices):
         lines = [fill(line, 112, subsequent_indent="    ", break_on_hyphens=False) for line in each]
         return indent("\n".join(["Settings and their defaults:", *lines, "", getdoc(cls) or ""]), "    ")
 
+    @classmethod
+    def from_values(cls, settings: Mapping[str, Any]) -> SimulationSettings:
+        """Return the settings with these values, converted by `as_setting`. Raises BadInput."""
+        return cls(**{name: as_setting(name, value) for name, value in settings.items()})
+
     def __post_init__(self) -> None:
         for each in fields(self):
             (kind, _), value = kind_of(each.name), as_setting(each.name, getattr(self, each.name))
             if value is not None and issubclass(kind, Choice):
                 value = kind.read(value, each.name)
             object.__setattr__(self, each.name, value)
+        super().__post_init__()
         if self.leave_out is not None:
             LeftOut.read(self.leave_out)
         self._check_numbers()

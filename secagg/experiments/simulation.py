@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from methods.method import effort_of
 from secagg.data import Dataset
-from secagg.data.arrays import dataset_of
 from secagg.data.records import BAD
 from secagg.encoding import Integers
 from secagg.errors import BadInput
@@ -26,14 +25,14 @@ from secagg.experiments.baselines import is_baseline, run_baseline
 from secagg.experiments.checkpoints import Checkpoint, CheckpointFolder
 from secagg.experiments.client_accuracy import adapt_clients, measure_personal
 from secagg.experiments.features import Clock, Features
-from secagg.experiments.input_data import BY_CLIENT, CLIENT, ids_of, joined
+from secagg.experiments.input_data import given_data
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.reference import References, is_own_reference, is_pooled, pooled_result, reference_key
 from secagg.experiments.rounds import RoundLog, Watcher
 from secagg.experiments.seeding import REPRODUCIBLE, Randomness
 from secagg.experiments.session import SessionCost, run_session
-from secagg.experiments.settings import SimulationSettings, as_setting
+from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.features import Progress
 from secagg.heads import Evaluation, LinearHead
@@ -213,30 +212,15 @@ def simulate(
 ) -> SimulationResult:
     """Simulate a federation over feature vectors (n, d) with labels (n,), class numbers or names (see `dataset_of`).
 
-    `features` may also be a data set (`open_dataset`), which brings the other arrays. Keyword arguments are the fields
-    of `SimulationSettings`, with the command line's names and defaults; `clients` may also be an id for each record, or
-    for each client an array of its rows, and features and labels lists with an array for each client.
-    Raises BadInput, or SessionAborted below a threshold.
+    `features` may also be a data set (`open_dataset`), its name or its path, which brings the other arrays. Keyword
+    arguments are the fields of `SimulationSettings`, with the command line's names and defaults; `clients` may also be
+    an id for each record, or for each client an array of its rows, and features and labels lists with an array for each
+    client. `sweep`, `compare`, `tune` and `audit` take the same. Raises BadInput, or SessionAborted below a threshold.
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
-    arrays = (labels, test_features, test_labels, classes)
-    if isinstance(features, Dataset) and any(each is not None for each in arrays):
-        raise BadInput("features is a data set, which has its own labels and classes", remedy="leave out the others")
-    features, labels, clients = joined(features, labels, settings.get("clients"))
-    ids = ids_of(clients, len(features.train if isinstance(features, Dataset) else features))
-    if ids is not None:
-        if settings.get("partition", BY_CLIENT) not in (BY_CLIENT, "iid"):
-            raise BadInput("clients say who holds which record", remedy="leave out partition")
-        settings |= {"clients": None, "partition": BY_CLIENT}
-    chosen = SimulationSettings(**{name: as_setting(name, value) for name, value in settings.items()})
-    dataset = features
-    if not isinstance(dataset, Dataset):
-        tolerant = math.isfinite(chosen.epsilon)
-        dataset = dataset_of(features, labels, test_features, test_labels, classes, tolerant=tolerant)
-    if ids is not None:
-        columns = {**dataset.train.columns, CLIENT: ids}
-        dataset = replace(dataset, train=replace(dataset.train, columns=columns), parts=None)
+    dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
+    chosen = SimulationSettings.from_values(settings)
     with one_blas_thread():
         return simulate_dataset(dataset, chosen)
 

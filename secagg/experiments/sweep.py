@@ -5,25 +5,30 @@ A run that has ended is kept in a file and not repeated; a sweep that was killed
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from methods import METHODS, method_named, split_method
 from secagg.data import Dataset
 from secagg.data.partition import one_by_one
-from secagg.errors import BadInput
+from secagg.errors import BadInput, require_type
 from secagg.experiments.baselines import is_baseline
 from secagg.experiments.figures import plot_accuracy
-from secagg.experiments.input_data import given_dataset
-from secagg.experiments.provenance import data_sha256
-from secagg.experiments.results import ResultRow, Run, described, listed, results_of, summarise, varying
+from secagg.experiments.input_data import given_data, values_of
+from secagg.experiments.provenance import data_sha256, provenance_of
+from secagg.experiments.results import ResultRow, Run, described, listed, method_label, results_of, summarise, varying
 from secagg.experiments.settings import SimulationSettings, as_setting
 from secagg.experiments.tables import Results, ResultTable, accuracy_table, by_epsilon, measures_table, pipeline_notes
 from secagg.experiments.workers import RunFile, run_all
@@ -31,7 +36,7 @@ from secagg.features import Progress
 from secagg.system.engines import PROCESSES, Engine, engine_of
 from secagg.system.extras import require
 from secagg.system.reading import parse_json
-from secagg.wire import plain, plain_fields
+from secagg.wire import plain
 
 T = TypeVar("T")
 
@@ -58,11 +63,12 @@ class Shard:
 
 @dataclass(frozen=True)
 class Execution:
-    """Options for running a sweep: engine of worker processes, shard (one job's part of the runs), progress callback.
+    """Options for running a sweep: folder, engine of worker processes, shard (a job's part of the runs), callback.
 
     With a `shard` only its own runs are made, and no tables are written. With `collect` no run is made: all are there.
     """
 
+    out: Path
     engine: Engine
     shard: Shard | None = None
     collect: bool = False
@@ -71,7 +77,7 @@ class Execution:
     @classmethod
     def of(
         cls,
-        out: Path,
+        out: Path | str,
         workers: int | None = None,
         progress: Progress | None = None,
         engine: str = PROCESSES,
@@ -80,12 +86,16 @@ class Execution:
         collect: bool = False,
     ) -> Execution:
         """Build the options from the arguments that `sweep` and `compare` share. Raises BadInput."""
+        require_type("out", out, (str, PathLike), "the name of a folder")
+        if workers is not None:
+            require_type("workers", workers, Integral, "a whole number or None")
+        out = Path(out)
         if shard is not None and collect:
             raise BadInput("shard and collect exclude each other", remedy="give one of both")
         if collect and not out.is_dir():
             raise BadInput(f"there is no folder {out}", remedy="give the --out of the shards")
         chosen = Shard.read(shard) if shard is not None else None
-        return cls(engine_of(engine, workers, out, ray), chosen, collect, progress)
+        return cls(out, engine_of(engine, workers, out, ray), chosen, collect, progress)
 
     def choose(self, runs: Sequence[T]) -> Sequence[T]:
         """Select from all `runs` those to make or collect: the shard's, or all without a shard."""
@@ -96,9 +106,53 @@ log = logging.getLogger("secagg.experiments")
 SLOWEST = ("method", "parameters", "clients", "partition")
 AXES = tuple(dict.fromkeys((*SLOWEST, *(each.name for each in fields(SimulationSettings) if each.name != "seed"))))
 """The settings that a grid may list, in the order of the runs and of the columns of results.csv."""
+HOW = ("workers", "progress", "engine", "ray", "shard", "collect")
+"""The arguments of `Execution.of` beside the folder."""
 LEAVE_OUT = "leave_out"
+_SHORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 NAMED = 3
 """Most missing runs that a refusal names."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method to be swept or compared, with its parameters as `simulate` takes them, and a short name for people."""
+
+    method: str
+    parameters: str = ""
+    name: str = ""
+
+    @classmethod
+    def read(cls, text: str, shared: str = "") -> Contender:
+        """Parse METHOD or METHOD[PARAMETER=VALUE …], with SHORT= before it or not; `shared` parameters come after.
+
+        Raises BadInput, but not for an unknown method.
+        """
+        require_type("method", text, str, "the name of a method, or a list of names")
+        name, equals, rest = text.partition("=")
+        if not equals or "[" in name:
+            return cls(*split_method(text, shared))
+        if not _SHORT.fullmatch(name.strip()) or name.strip() in METHODS:
+            problem = f"a method cannot go by the name {name.strip()!r}"
+            raise BadInput(problem, remedy="give 1 to 32 letters, digits or .-_ that name no method, as in slow=fedavg")
+        return cls(*split_method(rest, shared), name.strip())
+
+    def known(self) -> Contender:
+        """Return the contender. Raises BadInput for an unknown method."""
+        if not is_baseline(self.method):
+            method_named(self.method)
+        return self
+
+
+def distinct(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
+    """Return the contenders, each once. Raises BadInput where two share a name, or the same method has two names."""
+    found = tuple(dict.fromkeys(contenders))
+    if not found:
+        raise BadInput("there is no method to try", remedy="name one or more")
+    names = [each.name for each in found if each.name] + [method_label(each.method, each.parameters) for each in found]
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise BadInput(f"{twice[0]} is given twice", remedy="give each method one name, and each name one method")
+    return found
 
 
 @dataclass(frozen=True)
@@ -112,6 +166,7 @@ class Ran:
     runs: tuple[Run, ...]
     kept: int
     again: int
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -132,6 +187,7 @@ class SweepResult(Results):
     runs: tuple[Run, ...]
     notes: tuple[str, ...] = ()
     asked: int = 0
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def series(self) -> tuple[ResultRow, ...]:
@@ -156,7 +212,7 @@ class SweepResult(Results):
         refused: dict[tuple[str, str], dict[str, None]] = {}
         for run in self.runs:
             if run.refusal is not None:
-                epsilons = refused.setdefault((described(run.settings, names), run.refusal), {})
+                epsilons = refused.setdefault((described(run.settings, names, run.name), run.refusal), {})
                 epsilons[f"{run.settings['epsilon']:g}"] = None
         return tuple(f"{label} at ε = {', '.join(found)}: {reason}" for (label, reason), found in refused.items())
 
@@ -174,7 +230,7 @@ class SweepResult(Results):
         return {
             "version": 1,
             "dataset": self.dataset,
-            "runs": [plain_fields(run, without=["unprotected"], refused="refusal") for run in self.runs],
+            **self.runs_to_json(),
             "summary": summary,
             "refusals": list(self.refusals),
             "notes": [*self.notes, *pipeline_notes(self.runs)],
@@ -183,54 +239,114 @@ class SweepResult(Results):
 
 
 def sweep(
-    dataset: Dataset | str | PathLike[str] | Sequence[Any],
-    grid: Mapping[str, Sequence[Any]],
-    seeds: int,
+    features: Any,
+    labels: Any = None,
+    *,
     out: Path | str,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    **how: Any,
+    seeds: int = 5,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    **settings: Any,
 ) -> SweepResult:
-    """Simulate every combination of the grid with the seeds 0…seeds−1, and write the results into `out`.
+    """Simulate every combination of some settings with the seeds 0…seeds−1, and write the results into `out`.
 
-    `dataset`: a data set, a name or path that `open_dataset` takes, or features, labels, test features, test labels.
-    `grid`: fields of SimulationSettings, each with the values to try; the others keep their defaults. `workers`:
-    processes, by default one per core. `progress` takes (runs done, runs in all). `how`: `engine`, "processes" or
-    "ray", and `ray`, the address of a cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and
-    `collect=True` makes none, but writes the tables of all. A combination that is refused is recorded and does not
-    end the sweep. Raises BadInput for a grid that cannot be, for data that are none or without held-out records,
-    and where runs to collect are missing.
+    Data and settings are those of `simulate`, and each setting may be a list of values to try; records to be held out
+    must be there. A method may have parameters of its own, and a short name for tables and figures, as in
+    method=["fedcgs", "slow=fedavg[rounds=50 rate=0.1]"]. Further arguments: `workers`, processes, by default one per
+    core; `progress`, which takes (runs done, runs in all); `engine`, "processes" or "ray", and `ray`, the address of a
+    cluster; `shard`, "2/16" say, makes some of the runs and writes no table, and `collect=True` makes none, but writes
+    the tables of all. A combination that is refused is recorded and does not end the sweep. Raises BadInput for
+    settings that cannot be, for data that are none or without held-out records, and where runs to collect are missing.
 
-    >>> sweep(open_dataset("digits"), {"clients": [5, 50]}, seeds=5, out="out").series  # doctest: +SKIP
+    >>> sweep("digits", clients=[5, 50], epsilon=2.0, delta=1e-5, adjacency="add-remove", out="out")  # doctest: +SKIP
     """
-    dataset = given_dataset(dataset, grid)
+    dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
+    return sweep_dataset(dataset, grid, seeds, out, **how)
+
+
+def given_grid(
+    features: Any, arrays: Sequence[Any], settings: Mapping[str, Any]
+) -> tuple[Dataset, dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """Return the data set, the values to try of each setting, and the arguments of `Execution.of`. Raises BadInput.
+
+    `features` and the four `arrays` are as in `given_data`.
+    """
+    how = {name: settings[name] for name in HOW if name in settings}
+    given = {name: value for name, value in settings.items() if name not in HOW}
+    dataset, chosen = given_data(features, arrays, given, listed=True)
+    return dataset, {name: values_of(value) for name, value in chosen.items()}, how
+
+
+def sweep_dataset(
+    dataset: Dataset, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path | str, **how: Any
+) -> SweepResult:
+    """Simulate as `sweep` does. `grid` has the values to try of each setting, `how` the arguments of `Execution.of`."""
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
-    asked, execution = combinations(grid, seeds), Execution.of(Path(out), workers, progress, **how)
-    ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
-    result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked))
+    shared = [as_setting("parameters", each) for each in grid.get("parameters", ("",))]
+    methods = grid.get("method", (SimulationSettings().method,))
+    contenders = distinct(Contender.read(method, each) for method in methods for each in shared)
+    given = [{**grid, "method": (each.method,), "parameters": (each.parameters,)} for each in contenders]
+    asked, execution = [each for own in given for each in combinations(own, seeds)], Execution.of(out, **how)
+    ran = runs_of(dataset, execution.choose(asked), execution, contenders)
+    result = SweepResult(dataset.name, ran.runs, ran.notes, len(asked), ran.provenance)
     if result.series and execution.shard is None:  # refusals alone must not replace what an earlier sweep has written
-        result.write(Path(out))
+        result.write(execution.out)
     return result
 
 
-def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, execution: Execution) -> Ran:
-    """Simulate each of the settings, in order, reusing finished runs from the folder `out`. Raises as `sweep` does.
+def runs_of(
+    dataset: Dataset,
+    settings: Sequence[Mapping[str, Any]],
+    execution: Execution,
+    contenders: Iterable[Contender] = (),
+) -> Ran:
+    """Simulate each of the settings, in order, reusing finished runs from its folder. Raises as `sweep` does.
 
-    A run is taken over where data, settings, code and versions are the same. A refusal is only where it is collected:
-    it says what a shard had, and another start may have more.
+    The runs of `contenders` get their short names, which are no part of what is kept. Of two sweeps at once into one
+    folder the later waits, so that neither makes a run that the other makes. A run is taken over where data, settings,
+    code and versions are the same. A refusal is only where it is collected: it says what a shard had, and another start
+    may have more.
     """
     if dataset.test is None or not len(dataset.test):
-        raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on")
+        remedy = "give test_features and test_labels, or a data set that has a test part"
+        raise BadInput(f"{dataset.name} has no held-out records to measure accuracy on", remedy=remedy)
     require("matplotlib", "experiments")
-    folder, digest = out / "runs", data_sha256(dataset)
+    folder = execution.out / "runs"
+    with nullcontext() if execution.collect or execution.shard else _alone(folder):
+        ran = _finish(dataset, settings, folder, execution)
+    names = {(each.method, each.parameters): each.name for each in contenders}
+    short = [names.get((run.settings["method"], run.settings["parameters"]), "") for run in ran.runs]
+    return replace(ran, runs=tuple(replace(run, name=name) for run, name in zip(ran.runs, short, strict=True)))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of runs, which the system releases when its holder dies; wait for another's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.warning("another sweep makes runs in %s: waiting for them", folder)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _finish(dataset: Dataset, settings: Sequence[Mapping[str, Any]], folder: Path, execution: Execution) -> Ran:
+    """Make the runs that are missing in the folder, and return all. Raises BadInput."""
+    digest = data_sha256(dataset)
     files = [RunFile(folder, each, digest) for each in settings]
     known = _questions(folder, digest)
     found = {file.path: Run(file.settings, *there) for file in files if (there := file.read()) is not None}
     ended = {path: run for path, run in found.items() if run.result is not None or execution.collect}
     missing = [file for file in files if file.path not in ended]
     if missing and execution.collect:
-        raise _incomplete(out, files, missing, known)
-    folder.mkdir(parents=True, exist_ok=True)
+        raise _incomplete(execution.out, files, missing, known)
+    folder.mkdir(parents=True, exist_ok=True)  # a shard's, which takes no lock
     again = {file.path for file in missing if file.path not in found and json.dumps(file.question) in known}
     kept = len(files) - len(missing)
     said = _RunLog(execution.progress, settings, len(files), kept)
@@ -239,7 +355,8 @@ def runs_of(dataset: Dataset, settings: Sequence[Mapping[str, Any]], out: Path, 
             file.write(None, run.refusal)
         ended[file.path] = run
         said.end(run)
-    return Ran(tuple(ended[file.path] for file in files), kept, len(again))
+    origin = provenance_of([file.question for file in files], digest)
+    return Ran(tuple(ended[file.path] for file in files), kept, len(again), origin)
 
 
 def _incomplete(out: Path, files: Sequence[RunFile], missing: Sequence[RunFile], there: set[str]) -> BadInput:
@@ -306,9 +423,7 @@ def combinations(grid: Mapping[str, Sequence[Any]], seeds: int) -> tuple[dict[st
             raise BadInput(f"{name} has {values!r} to try", remedy="give a list")
         if not len(values):
             raise BadInput(f"there is no value of {name} to try")
-    if bracketed := [each for each in grid.get("method", ()) if "[" in str(each)]:
-        remedy = "a sweep takes --parameters; compare takes methods with parameters of their own"
-        raise BadInput(f"a sweep takes no method with brackets: {bracketed[0]}", remedy=remedy)
+    require_type("seeds", seeds, Integral, "how many seeds, a whole number from 1 on")
     if seeds < 1:
         raise BadInput(f"seeds must be at least 1 (got {seeds})")
     default = SimulationSettings()

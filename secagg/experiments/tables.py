@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -35,7 +36,7 @@ from secagg.privacy.claim import OUTRIGHT
 from secagg.scoring.metrics import UNEQUAL, are_unequal
 from secagg.system.extras import extra
 from secagg.system.printable import escaped
-from secagg.wire import plain
+from secagg.wire import plain, plain_fields
 
 DASH = "–"
 DIVERGED = "Training diverged."
@@ -113,6 +114,11 @@ class ResultTable:
         return "\n".join(lines) + "\n"
 
 
+def digest_of(content: Any) -> str:
+    """Return the SHA-256 (hex) of plain values, as JSON writes them."""
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 class Marks:
     """The numbered notes of a table; equal notes share one number."""
 
@@ -141,6 +147,7 @@ class Results(ABC):
     dataset: str
     runs: tuple[Run, ...]
     notes: tuple[str, ...]
+    provenance: Mapping[str, Any]
 
     @property
     @abstractmethod
@@ -154,6 +161,11 @@ class Results(ABC):
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """Return plain values for a JSON file, version 1."""
+
+    def runs_to_json(self) -> dict[str, Any]:
+        """Return the runs, a digest that shows whether they were changed since, and their origin, as JSON values."""
+        runs = [plain_fields(run, refused="refusal", unprotected_because="unprotected") for run in self.runs]
+        return {"runs": runs, "runs_sha256": digest_of(runs), "provenance": dict(self.provenance)}
 
     def summary(self) -> str:
         """Return all tables as text in aligned columns."""

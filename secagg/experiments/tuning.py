@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from methods import split_method
 from methods.search.fedpop import FedPop
 from secagg.data import Dataset
-from secagg.errors import BadInput
+from secagg.errors import BadInput, require_type
 from secagg.experiments.results import grouped, results_of, varying
-from secagg.experiments.sweep import Execution, SweepResult, combinations, runs_of
-from secagg.features import Progress
+from secagg.experiments.settings import as_setting
+from secagg.experiments.sweep import Execution, SweepResult, combinations, given_grid, runs_of
 from secagg.system.files import write_synced
 
 SETTINGS_FILE = "settings{}.txt"
@@ -30,6 +31,12 @@ class Tuning:
     fixed: str = ""
     space: str = ""
     search: str = ""
+
+    def __post_init__(self) -> None:
+        """Move parameters in brackets after the method's name to the fixed ones. Raises BadInput."""
+        method, fixed = split_method(self.method, self.fixed)
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "fixed", fixed)
 
     def parameters(self, draw: int) -> str:
         """Return the parameters of FedPop, the search method, as text; `draw` selects one random first population."""
@@ -84,29 +91,49 @@ class _TuneResult:
 
 
 def tune(
-    dataset: Dataset,
-    tuning: Tuning,
-    grid: Mapping[str, Sequence[Any]],
-    seeds: int,
+    features: Any,
+    labels: Any = None,
+    *,
     out: Path | str,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    **how: Any,
+    method: str = "fedavg",
+    parameters: str = "",
+    space: str = "",
+    search: str = "",
+    seeds: int = 1,
+    test_features: Any = None,
+    test_labels: Any = None,
+    classes: Sequence[str] | None = None,
+    **settings: Any,
 ) -> _TuneResult:
-    """Search hyperparameters for each combination of the grid and each seed in 0…seeds−1; write those found into `out`.
+    """Search the parameters of a method that trains, for each seed in 0…seeds−1, and write those found into `out`.
 
-    A seed moves the partition, and numbers the first population. All else as `sweep` has it; raises as it does.
+    `parameters` stay; `space` and `search` are those of `Tuning`. Data, settings and further arguments are those of
+    `sweep`, by default with 20 clients and no reference. Raises BadInput.
+
+    >>> tune("digits", method="fedavg", space="rate=log:0.05:2", rounds=4, out="out").found  # doctest: +SKIP
     """
+    for name, value in (("method", method), ("space", space), ("search", search)):
+        require_type(name, value, str, "a text")
+    given = {"clients": 20, "reference": False, **settings}
+    dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), given)
+    tuning = Tuning(method, as_setting("parameters", parameters), space, search)
+    return tune_dataset(dataset, tuning, grid, seeds, out, **how)
+
+
+def tune_dataset(
+    dataset: Dataset, tuning: Tuning, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path | str, **how: Any
+) -> _TuneResult:
+    """Search for each combination of the grid. A seed moves the partition, and numbers the first population."""
     if {"method", "parameters"} & set(grid):
         raise BadInput("the grid of a search holds no method and no parameters", remedy="give them as the tuning")
     settings = combinations({**grid, "method": (FedPop.name,)}, seeds)
     asked = [{**each, "parameters": tuning.parameters(each["seed"])} for each in settings]
-    execution = Execution.of(Path(out), workers, progress, **how)
-    ran = runs_of(dataset, execution.choose(asked), Path(out), execution)
+    execution = Execution.of(out, **how)
+    ran = runs_of(dataset, execution.choose(asked), execution)
     # Tables and curves take seeds as one series, although these differ in the first population too.
     name = f"{tuning.method} {tuning.search}".strip()
     alike = tuple(replace(run, settings={**run.settings, "parameters": name}) for run in ran.runs)
-    result = _TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked)))
+    result = _TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked), ran.provenance))
     if result.sweep.series and execution.shard is None:
-        result.write(Path(out))
+        result.write(execution.out)
     return result

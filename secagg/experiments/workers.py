@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from secagg.experiments.reference import References
 from secagg.experiments.results import Run
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
+from secagg.experiments.tables import digest_of
 from secagg.system.engines import Engine, Shelf
 from secagg.system.engines.interface import Arrays
 from secagg.system.files import write_synced
@@ -48,14 +48,14 @@ class RunFile:
     @property
     def path(self) -> Path:
         """The file's path, whether or not the file exists."""
-        return self.folder / f"{hashlib.sha256(json.dumps(self.identity).encode()).hexdigest()}.json"
+        return self.folder / f"{digest_of(self.identity)}.json"
 
     def read(self) -> tuple[Any, str | None] | None:
         """Return (result, reason of a refusal); None where the run was never finished, or the file is damaged."""
         try:
             content = parse_json(self.path.read_bytes())
             is_this = {name: content[name] for name in self.identity} == self.identity
-            if is_this and content["result_sha256"] == _digest(content["result"]):
+            if is_this and content["result_sha256"] == digest_of(content["result"]):
                 return content["result"], content.get("refused")
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
@@ -69,13 +69,9 @@ class RunFile:
         """
         kept = json.loads(json.dumps(result, allow_nan=False))
         refused = {"refused": refusal} if refusal is not None else {}
-        content = {**self.identity, "result_sha256": _digest(kept), "result": kept, **refused}
+        content = {**self.identity, "result_sha256": digest_of(kept), "result": kept, **refused}
         write_synced(self.path, json.dumps(content, indent=2, allow_nan=False).encode())
         return kept, refusal
-
-
-def _digest(result: Mapping[str, Any] | None) -> str:
-    return hashlib.sha256(json.dumps(result).encode()).hexdigest()
 
 
 def run_all(dataset: Dataset, files: Sequence[RunFile], engine: Engine) -> Iterator[tuple[RunFile, Run]]:

@@ -416,7 +416,7 @@ def open_encoder(
 
     Raises BadInput where a part is missing, or pictures have another size than the model's.
     """
-    module = _load_model(files)
+    module = load_transformer(files)
     parameters = inspect.signature(module.forward).parameters
     side, mean, deviation = files.picture_rule(module.config) if "pixel_values" in parameters else (0, (), ())
     tokenizer = files.load_tokenizer() if "input_ids" in parameters else None
@@ -469,7 +469,7 @@ def loading(library: str, level: int, problem: str, remedy: str) -> Iterator[Non
         logger.setLevel(before)
 
 
-def _load_model(files: EncoderFiles) -> torch.nn.Module:
+def load_transformer(files: EncoderFiles) -> torch.nn.Module:
     """Load the model in evaluation mode, without gradients of its weights. Raises BadInput if the folder holds none."""
     import transformers
 

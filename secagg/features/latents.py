@@ -1,13 +1,15 @@
 """Latents of pictures by a latent diffusion model's frozen autoencoder, as features of one public L2 norm.
 
-The model is a folder as `diffusers` writes it, Stable Diffusion's for example: autoencoder, network and schedule. No
-file is code: weights are safetensors, and of each part the class is fixed here, whatever a config names.
+The model is a folder as `diffusers` writes it, Stable Diffusion's for example: autoencoder, network and schedule, and
+the text encoder with its tokenizer, where the network is told prompts. No file is code: weights are safetensors, and of
+each part the class is fixed here, whatever a config names.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,15 +22,31 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput
 from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache, recall
-from secagg.features.encoder import INDEX, ModelFolder, loading
+from secagg.features.encoder import (
+    ENCODER_PARTS,
+    INDEX,
+    TOKENIZER,
+    EncoderFiles,
+    ModelFolder,
+    digest_files,
+    load_transformer,
+    loading,
+)
 from secagg.features.program import refusing_failures
 from secagg.system.extras import extra
 
 DIFFUSERS = "diffusers:"
-VAE, UNET, SCHEDULER = "vae", "unet", "scheduler"
+VAE, UNET, SCHEDULER, TEXT_ENCODER = "vae", "unet", "scheduler", "text_encoder"
 WEIGHTS = ("config.json", "*.safetensors", INDEX)
-FILES = {VAE: WEIGHTS, UNET: WEIGHTS, SCHEDULER: ("scheduler_config.json",)}
-"""The files that each part of a model consists of; others in the folder (a text encoder, say) are not read."""
+NEEDED = {VAE: WEIGHTS, UNET: WEIGHTS, SCHEDULER: ("scheduler_config.json",)}
+TEXTS = {TEXT_ENCODER: WEIGHTS, TOKENIZER: ("config.json", *ENCODER_PARTS[TOKENIZER])}
+"""The two parts of a model that is told a prompt, as Stable Diffusion is; a folder has both or neither."""
+FILES = NEEDED | TEXTS
+"""The files that each part of a model consists of; others in the folder are not read."""
+PIPELINE = "model_index.json"
+"""The file that lists a pipeline's parts."""
+PROMPT, PLACEHOLDER = "a * style of a *", 2
+"""The prompt of FedBiP (Chen et al. 2024, section 4.2.2), `*` being S and V, and the place of S among its tokens."""
 MODELS = {VAE: "AutoencoderKL", UNET: "UNet2DConditionModel"}
 REMEDY = "give a folder of a latent diffusion pipeline that save_pretrained wrote, with vae/, unet/ and scheduler/"
 
@@ -42,14 +60,24 @@ class DiffusionFiles(ModelFolder):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over all parts: autoencoder, denoising network and noise schedule."""
+        """SHA-256 (hex) over all parts: autoencoder, denoising network, noise schedule, and `TEXTS` if present."""
         return digest_of("secagg diffusion v1: " + self.listed_digests)
+
+    @cached_property
+    def parts(self) -> Mapping[str, str]:
+        """SHA-256 (hex) of each part that is in the folder, as `ModelFolder.parts` has it."""
+        return {part: digest_files(self.paths(part)) for part in FILES if part in NEEDED or self.paths(part)}
 
     @classmethod
     def of(cls, spec: str) -> DiffusionFiles:
         """Find the folder of `diffusers:FOLDER`. Raises BadInput where a part is missing."""
         files = cls(Path(spec.removeprefix(DIFFUSERS)))
-        for part, (config, *weights) in FILES.items():
+        index = files.read_json(files.folder / PIPELINE)
+        absent = [f"{part}/" for part in TEXTS if not files.paths(part)]
+        if len(absent) == 1 or (absent and isinstance(index, dict) and TEXT_ENCODER in index):
+            problem = f"{files.folder} lacks {' and '.join(absent)}, and without them it cannot be told a prompt"
+            raise BadInput(problem, remedy="copy text_encoder/ and tokenizer/ of the same pipeline into it")
+        for part, (config, *weights) in NEEDED.items():
             inside = files.folder / part
             if not (inside / config).is_file() or (weights and not any(inside.glob(weights[0]))):
                 wanted = f"{config} with *.safetensors" if weights else config
@@ -65,7 +93,7 @@ class DiffusionFiles(ModelFolder):
             import diffusers
         with refusing_failures(f"diffusers cannot load {self.folder / SCHEDULER}"), self.alone(SCHEDULER) as inside:
             load: Any = diffusers.DDIMScheduler.from_pretrained
-            scheduler = load(inside, local_files_only=True)
+            scheduler = load(inside, local_files_only=True, clip_sample=False)  # latents go beyond [−1, 1]
         if scheduler.config.prediction_type != "epsilon":
             kind = scheduler.config.prediction_type
             raise BadInput(f"the network in {self.folder} predicts {kind!r}", remedy="give one that predicts epsilon")
@@ -85,10 +113,74 @@ class DiffusionFiles(ModelFolder):
             raise BadInput(f"{self.folder / part} lacks the weights {', '.join(absent[:4])}", remedy=REMEDY)
         return model.eval().float().requires_grad_(False)
 
+    def load_text_encoder(self) -> TextEncoder:
+        """Load text encoder and tokenizer. Raises BadInput unless they are CLIP's, and `*` is one token."""
+        with extra("hf", f"the text encoder of {DIFFUSERS}{self.folder.name}"):
+            import transformers
+        encoder, place = load_transformer(EncoderFiles(self.place(TEXT_ENCODER))), self.place(TOKENIZER)
+        tokenizer = EncoderFiles(place).load_tokenizer()
+        for part in TEXTS:  # what was read is what the digest is of
+            self.refuse_changed(part)
+        if not isinstance(encoder, transformers.CLIPTextModel):
+            problem = f"{self.place(TEXT_ENCODER)} holds a {type(encoder).__name__}"
+            raise BadInput(problem, remedy="give the CLIPTextModel of Stable Diffusion 1 or 2")
+        text = TextEncoder(encoder, tokenizer)
+        tokens = text.tokens(PROMPT).input_ids[0]
+        if int((tokens == tokens[PLACEHOLDER]).sum()) != PROMPT.count("*"):
+            raise BadInput(f"the tokenizer in {place} has no token of its own for '*'", remedy="give that of CLIP")
+        return text
+
     def read_json(self, path: Path) -> Any:
         with suppress(BadInput):  # an index that cannot be read names no file beside it
             return super().read_json(path)
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class TextEncoder:
+    """The frozen text encoder of a diffusion model, and its tokenizer: as `StableDiffusionPipeline` encodes prompts."""
+
+    encoder: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+
+    @property
+    def width(self) -> int:
+        """Numbers e of a token's embedding, and of each row of what `encode` returns."""
+        return int(self.encoder.config.hidden_size)
+
+    def tokens(self, prompt: str) -> Any:
+        """Return the prompt's token numbers (1, t) and attention mask, padded to the t tokens that every prompt has."""
+        most = min(self.tokenizer.model_max_length, self.encoder.config.max_position_embeddings)
+        return self.tokenizer([prompt], padding="max_length", max_length=most, truncation=True, return_tensors="pt")
+
+    def encode(self, prompt: str) -> Any:
+        """Return the encoder's last hidden state (1, t, e) of a prompt."""
+        return self._run(self.tokens(prompt), 1)
+
+    def encode_vectors(self, vectors: Any) -> Any:
+        """Return the last hidden states (n, t, e) of `PROMPT` with vectors (n, 2, e) as the embeddings of its `*`.
+
+        As in textual inversion (Gal et al. 2022): the vectors enter the encoder, where FedBiP's paper has them.
+        """
+        tokens = self.tokens(PROMPT)
+        places = tokens.input_ids[0] == tokens.input_ids[0, PLACEHOLDER]
+
+        def put(_module: Any, _given: Any, embedded: Any) -> Any:
+            replaced = embedded.clone()
+            replaced[:, places] = vectors
+            return replaced
+
+        hook = self.encoder.get_input_embeddings().register_forward_hook(put)
+        try:
+            return self._run(tokens, len(vectors))
+        finally:
+            hook.remove()
+
+    def _run(self, tokens: Any, count: int) -> Any:
+        """Run the encoder on `count` copies of tokens, with their mask only where its configuration asks for that."""
+        masked = getattr(self.encoder.config, "use_attention_mask", False)
+        mask = tokens.attention_mask.expand(count, -1) if masked else None
+        return self.encoder(tokens.input_ids.expand(count, -1), attention_mask=mask).last_hidden_state
 
 
 COLOURS = 3
@@ -117,7 +209,7 @@ class Latents:
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over the digests of autoencoder, denoising network and noise schedule."""
+        """SHA-256 (hex) over the digests of the folder's parts (`DiffusionFiles.digest`)."""
         return self.files.digest
 
     @property
@@ -134,6 +226,18 @@ class Latents:
     def scheduler(self) -> Any:
         """The noise schedule of the denoising network. Raises BadInput if it cannot be loaded."""
         return self.files.load_scheduler()
+
+    @cached_property
+    def text(self) -> TextEncoder | None:
+        """The encoder of the network's prompts, None for a network without any. Raises BadInput if it does not fit."""
+        if TEXT_ENCODER not in self.files.parts:
+            return None
+        text = self.files.load_text_encoder()
+        wanted = self.unet.config.cross_attention_dim
+        if text.width != wanted:
+            problem = f"the text encoder of {self.name} gives {text.width} numbers a token, its network takes {wanted}"
+            raise BadInput(problem, remedy="give the text encoder of the same pipeline")
+        return text
 
     def bound(self, _input_bound: float | None, /) -> float | None:
         """Return slightly more than R = √d (d: length of a latent), the L2 norm of every feature vector."""

@@ -1,8 +1,10 @@
-"""Concept vectors, trained on records' latents, that condition a frozen diffusion network instead of a text.
+"""Concept vectors, trained on records' latents, that take the place of words in a frozen diffusion network's prompt.
 
 Textual inversion (Gal et al. 2022) as FedBiP has it (Chen et al. 2024, Eq. 4): a vector S for each domain and V for
-each class, trained by the network's own loss. As in the authors' code they take the place of the text encoder's
-*output* (the paper: of its input), two tokens, S before V; zeros say nothing, and are where training starts.
+each class, trained by the network's own loss. They are embeddings of tokens of the prompt "a S style of a V", which the
+model's text encoder encodes (the authors' code overwrites rows of its *output*). A network without a text encoder is
+told both vectors alone, two tokens, S before V, and zeros for nothing. Training starts at zeros (the paper: at random
+vectors, its code: at words), which every member knows.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def train_concepts(
         trained = [torch.tensor(each, dtype=torch.float32, requires_grad=True) for each in start]
 
         def losses(rows: Tensor) -> Iterator[Tensor]:
-            told = tell(trained[0][labels[rows]], trained[1][domains[rows]])
+            told = tell(latents, trained[0][labels[rows]], trained[1][domains[rows]])
             yield noise_loss(unet, scheduler, z[rows], told, random)
 
         orders = (torch.randperm(len(z), generator=random) for _ in range(settings.epochs))
@@ -86,11 +88,23 @@ def noise_loss(unet: Any, scheduler: Any, z: Tensor, told: Tensor, random: Any) 
     return (found - noise).square().mean()
 
 
-def tell(of_class: Tensor, of_domain: Tensor) -> Tensor:
-    """Return a diffusion network's condition (n, 2, e): the vector of each record's domain, then that of its class."""
+def tell(latents: Latents, of_class: Tensor, of_domain: Tensor) -> Tensor:
+    """Return a network's condition (n, t, e) for vectors (n, e): the encoded prompt, or both vectors (t = 2)."""
     import torch
 
-    return torch.stack([of_domain, of_class], dim=1)
+    vectors = torch.stack([of_domain, of_class], dim=1)
+    told: Tensor = vectors if latents.text is None else latents.text.encode_vectors(vectors)
+    return told
+
+
+def tell_nothing(latents: Latents, count: int) -> Tensor:
+    """Return the condition (count, t, e) that says nothing: the encoded empty prompt, or zeros (t = 2)."""
+    import torch
+
+    if latents.text is None:
+        return torch.zeros(count, 2, latents.unet.config.cross_attention_dim)
+    nothing: Tensor = latents.text.encode("").expand(count, -1, -1)
+    return nothing
 
 
 def require_width(latents: Latents, width: int) -> None:

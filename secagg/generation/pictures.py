@@ -1,12 +1,13 @@
 """Pictures by latent diffusion from a sum's mean latents, which are interpolated, noised, denoised and decoded.
 
-**Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε. Stable Diffusion's schedule, and this project's
-tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that √ᾱ_T = 0.068 of the latent is left (Lin et al. 2024,
-"Common Diffusion Noise Schedules and Sample Steps Are Flawed"), which is how the mean reaches the picture at all. The
-authors' code does not noise: it starts from z as if that were z(T) (`start` "released"), which for means of many
-latents lacks most of the variance that the network expects. Here (`start` "noised") ε makes up for what a mean lacks:
-z_t = √ᾱ_t·z̄ + √(1 − ᾱ_t·m)·ε, m the mean square of z̄, has a mean square of 1 as in training, whatever J and the noise.
-`strength` below 1 starts at an earlier step (Meng et al. 2022, "SDEdit"): nearer to the means, with less variety.
+**Where it starts.** The paper starts at z(T) = √ᾱ_T·z + √(1 − ᾱ_T)·ε (Eq. 3), T the last step of training, and so does
+this. Stable Diffusion's schedule, and this project's tiny model's, does not end in noise alone: ᾱ_T = 0.0047, so that
+√ᾱ_T = 0.068 of the latent is left (Lin et al. 2024, "Common Diffusion Noise Schedules and Sample Steps Are Flawed"),
+which is how the mean reaches the picture at all. The authors' code does not noise: it starts from z as if that were
+z(T) (`start` "released"), which for means of many latents lacks most of the variance that the network expects.
+`strength` below 1 starts at the sampler's earlier step t (Meng et al. 2022, "SDEdit"): nearer to the means, with less
+variety. There ε makes up for what a mean lacks: z_t = √ᾱ_t·z̄ + √(1 − ᾱ_t·m)·ε, m the mean square of z̄, has a mean
+square of 1 as in training, whatever J and the noise.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from secagg.encoding import Grid, Normalisation, inputs_of
 from secagg.errors import BadInput
 from secagg.features import Latents, Progress, latents_of
 from secagg.features.latents import to_pixels
-from secagg.generation.concepts import require_width, tell
-from secagg.networks import SlotMeans, TrainedModel, TrainingSettings, program_named, train
+from secagg.generation.concepts import require_width, tell, tell_nothing
+from secagg.networks import Program, SlotMeans, TrainedModel, TrainingSettings, train
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
 from secagg.wire import Range, require_in_range
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 NOISED, RELEASED = "noised", "released"
 BATCH = 64
 PARTNERS = 2
+GAMMA = 0.5, 0.1
+"""Mean and standard deviation of γ, which is normal and clipped to [0, 1] (Chen et al. 2024, below Eq. 3)."""
+GUIDANCE = 7.5
+"""The guidance of `StableDiffusionPipeline`, unless its caller says another."""
 GAP = 2
 WHITE = 255
 UNSAFE = set("/\\:\0")
@@ -48,15 +53,14 @@ UNSAFE = set("/\\:\0")
 class GenerationSettings:
     """Settings of `generate`: `count` pictures per class and domain, `steps` of DDIM, `strength` of the initial noise.
 
-    γ of each interpolation is uniform in [0, 1]. `guidance` 1 is none: ε_∅ + guidance·(ε − ε_∅) (Ho & Salimans 2021),
-    ∅ being zeros. `style_noise`: σ of normal noise on each picture's domain vector (the paper's σ_η; its code draws it
-    once for all).
+    `guidance` 1 is none: ε_∅ + guidance·(ε − ε_∅) (Ho & Salimans 2021), ∅ being the empty prompt (`tell_nothing`).
+    `style_noise`: σ of normal noise on each picture's domain vector (the paper's σ_η; its code draws it once for all).
     """
 
     count: Annotated[int, Range(1, math.inf)] = 50
     steps: Annotated[int, Range(1, 1000)] = 50
     strength: Annotated[float, Range(0, 1, above=True)] = 1.0
-    guidance: Annotated[float, Range(-math.inf, math.inf, above=True, below=True)] = 1.0
+    guidance: Annotated[float, Range(-math.inf, math.inf, above=True, below=True)] = GUIDANCE
     style_noise: Annotated[float, Range(0, math.inf, below=True)] = 0.1
     start: str = NOISED
     seed: int = 0
@@ -97,12 +101,12 @@ def generate(
     with one_thread(), torch.inference_mode():
         for rows in np.array_split(np.arange(len(z)), math.ceil(len(z) / BATCH)):
             begun = torch.tensor(z[rows], dtype=torch.float32).reshape(-1, *latents.shape)
-            told = torch.zeros(len(rows), 2, latents.unet.config.cross_attention_dim)
+            told = tell_nothing(latents, len(rows))
             if means.concepts is not None:
                 vectors = zip(means.concepts, (labels[rows], domains[rows]), strict=True)
                 of_class, of_domain = (torch.tensor(each[places]) for each, places in vectors)
                 noise = torch.randn(of_domain.shape, generator=random)
-                told = tell(of_class, of_domain + settings.style_noise * noise)
+                told = tell(latents, of_class, of_domain + settings.style_noise * noise)
             pixels = to_pixels(latents.vae, denoise(latents, begun, told, settings, random))
             made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
             if progress is not None:
@@ -115,8 +119,8 @@ def interpolate(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Return `count` interpolated mean latents (n, d) for each class and domain, with these classes and domains (n,).
 
-    Each is γ·z + (1 − γ)·z', where z and z' are means of two slots, drawn by how many records they stand for; of one
-    slot where there is one alone.
+    Each is γ·z + (1 − γ)·z' (Eq. 3), where z and z' are means of two slots, drawn by how many records they stand for;
+    of one slot where there is one alone. γ is drawn for each (`GAMMA`).
     """
     scaled = means.means.astype(np.float64)
     rows = latents_of(scaled) if means.normalised else scaled[:, :-1]
@@ -127,7 +131,7 @@ def interpolate(
         weights = np.maximum(means.counts[own].astype(np.float64), 1.0)
         pairs = min(PARTNERS, len(own))
         drawn = np.array([rng.choice(own, pairs, replace=False, p=weights / weights.sum()) for _ in range(count)])
-        gamma = rng.uniform(size=(count, 1))
+        gamma = rng.normal(*GAMMA, size=(count, 1)).clip(0, 1)
         found.append(gamma * rows[drawn[:, 0]] + (1 - gamma) * rows[drawn[:, -1]])
     labels, domains = np.repeat(groups, count, axis=0).T
     return np.concatenate(found), labels, domains
@@ -140,15 +144,20 @@ def denoise(latents: Latents, z: Tensor, told: Tensor, settings: GenerationSetti
     scheduler, unet = latents.files.load_scheduler(), latents.unet
     scheduler.set_timesteps(settings.steps)
     times = scheduler.timesteps[settings.steps - max(1, round(settings.strength * settings.steps)) :]
-    kept = float(scheduler.alphas_cumprod[times[0]])
     if settings.start == NOISED:
-        square = z.square().mean(dim=(1, 2, 3), keepdim=True).clamp(max=1.0)
-        z = math.sqrt(kept) * z + (1 - kept * square).sqrt() * torch.randn(z.shape, generator=random)
+        noise = torch.randn(z.shape, generator=random)
+        if settings.strength == 1:
+            z = scheduler.add_noise(z, noise, torch.tensor([scheduler.config.num_train_timesteps - 1]))
+        else:
+            kept = float(scheduler.alphas_cumprod[times[0]])
+            square = z.square().mean(dim=(1, 2, 3), keepdim=True).clamp(max=1.0)
+            z = math.sqrt(kept) * z + (1 - kept * square).sqrt() * noise
+    nothing = tell_nothing(latents, len(z)) if settings.guidance != 1 else None
     for time in times:
         found = unet(z, time, told).sample
-        if settings.guidance != 1:
-            nothing = unet(z, time, torch.zeros_like(told)).sample
-            found = nothing + settings.guidance * (found - nothing)
+        if nothing is not None:
+            untold = unet(z, time, nothing).sample
+            found = untold + settings.guidance * (found - untold)
         z = scheduler.step(found, time, z).prev_sample
     return z
 
@@ -188,14 +197,14 @@ TRAINING = TrainingSettings(epochs=50, rate=0.01, batch=64, momentum=0.9)
 
 
 def train_classifier(
-    pictures: Pictures, input_shape: tuple[int, ...], classes: int, randomness: RandomSource
+    pictures: Pictures, input_shape: tuple[int, ...], program: Program, randomness: RandomSource
 ) -> TrainedModel:
-    """Train the built-in network `cnn` on generated pictures, converted to records of `input_shape`. Raises BadInput.
+    """Train a network from its public start on generated pictures, converted to records of `input_shape`.
 
-    All layers are trained: the released code builds the optimiser before it replaces the last, which stays at random.
+    An exported network starts at the weights in its file: it is fine-tuned, as in the paper. All layers are trained:
+    the released code builds the optimiser before it replaces the last, which stays at random. Raises BadInput.
     """
     rows = as_inputs(pictures.pixels, input_shape)
-    program = program_named("cnn", rows.shape[1], classes)
     x = (inputs_of(rows, GRID) * program.scale).astype(np.float32)
     start = program.start(digest("public start", b"generated"))
     trained = train(program, start, x, pictures.labels, TRAINING, randomness)

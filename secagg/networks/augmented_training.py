@@ -78,7 +78,7 @@ def train_augmented(
         inputs, targets = torch.from_numpy(x), torch.from_numpy(labels)
         rows = batches(len(labels), settings.batch, settings.steps, randomness)
         descend(run.descent, rows, lambda some: run.losses(inputs[some], targets[some], noise))
-        return run.descent.weights.numpy().astype(np.float64), run.prototypes.numpy().astype(np.float64)
+        return run.descent.row.numpy().astype(np.float64), run.prototypes.numpy().astype(np.float64)
 
 
 def train_privately(

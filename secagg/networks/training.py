@@ -1,11 +1,11 @@
-"""Training of a network on one client's records by plain SGD, and gradients of single records."""
+"""Training of a network on one client's records by SGD or Adam, and gradients of single records."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ Positive = Annotated[float, Range(0, math.inf, above=True, below=True)]
 NotNegative = Annotated[float, Range(0, math.inf, below=True)]
 Share = Annotated[float, Range(0, 1, below=True)]
 """Ranges of settings: finite numbers above 0, of 0 or more, and from 0 to below 1."""
+OptimiserName = Literal["adam", "sgd"]
 CHUNK = 1 << 20
 """The number of gradients' entries that are held at once: 4 MiB, which a core's cache can hold."""
 
@@ -33,7 +34,8 @@ class TrainingSettings:
     """Training settings: `epochs` ≥ 1 over all records in newly shuffled batches of `batch` ≥ 1 (last may be smaller).
 
     The loss of a batch is the program's, plus µ/2·‖w − start‖² with µ = `proximal` (FedProx, Li et al. 2020),
-    plus `decay`/2·‖w‖². Velocity v ← `momentum`·v + gradient, then w ← w − `rate`·v, as `torch.optim.SGD` has it.
+    plus `decay`/2·‖w‖². Velocity v ← `momentum`·v + gradient, then w ← w − `rate`·v, as `torch.optim.SGD` has it; or
+    the steps of `torch.optim.Adam` (`RowAdam`), which takes no momentum and no proximal term.
     """
 
     epochs: int
@@ -42,11 +44,15 @@ class TrainingSettings:
     momentum: Share = 0.0
     proximal: NotNegative = 0.0
     decay: NotNegative = 0.0
+    optimiser: OptimiserName = "sgd"
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch < 1:
             raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy="both are 1 or more")
         require_in_range(self)
+        if self.optimiser == "adam" and (self.momentum or self.proximal):
+            problem = f"momentum {self.momentum:g} and proximal {self.proximal:g} are not for adam"
+            raise BadInput(problem, remedy="leave both at 0, or choose the optimiser sgd")
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
         """Add the gradients of the FedProx and weight-decay penalties to `velocity`."""
@@ -68,9 +74,9 @@ class RowDescent:
         import torch
 
         self.momentum = momentum
-        self.weights, self.first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
-        self.velocity = torch.zeros_like(self.weights)
-        self.leaves = leaves_on(program, self.weights, self.velocity)
+        self.row, self.first = (torch.tensor(start, dtype=torch.float32) for _ in range(2))
+        self.velocity = torch.zeros_like(self.row)
+        self.leaves = leaves_on(program, self.row, self.velocity)
 
     def zero_grad(self) -> None:
         """Multiply the velocity by the momentum, in the slices that have a learning rate."""
@@ -81,8 +87,40 @@ class RowDescent:
         """Move the weights against the velocity, in the slices that have a learning rate."""
         for part, rate in self.rates:
             if self.pull is not None:
-                self.pull(self.velocity[part], self.weights[part], self.first[part])
-            self.weights[part].sub_(self.velocity[part], alpha=rate)
+                self.pull(self.velocity[part], self.row[part], self.first[part])
+            self.row[part].sub_(self.velocity[part], alpha=rate)
+
+
+class RowAdam:
+    """An `Optimiser` for `torch.optim.Adam` on a row (3·size + 1,): weights, their two moments, the number of steps.
+
+    Kingma & Ba 2015, Algorithm 1, with torch's betas (0.9, 0.999) and ε (10⁻⁸); `decay`·w is added to the `gradient`
+    (L2, not AdamW). The row, in float32, is all that a later training needs to go on with the same steps.
+    """
+
+    def __init__(self, program: Program, start: NDArray[np.float64], rate: float, decay: float) -> None:
+        import torch
+
+        self.row = torch.tensor(start, dtype=torch.float32)
+        weights, first, second = self.row[:-1].view(3, program.size)
+        self.gradient = torch.zeros_like(weights)
+        weights.grad = self.gradient
+        self.leaves = leaves_on(program, weights, self.gradient)
+        self.adam = torch.optim.Adam([weights], lr=rate, weight_decay=decay)
+        self.adam.state[weights] = {"step": self.row[-1], "exp_avg": first, "exp_avg_sq": second}
+
+    def zero_grad(self) -> None:
+        """Set the gradient to 0."""
+        self.gradient.zero_()
+
+    def step(self) -> None:
+        """Move weights, moments and the number of steps by one step of Adam."""
+        self.adam.step()
+
+
+def row_size(program: Program, optimiser: OptimiserName) -> int:
+    """Return the number of entries of a row: the program's parameters, and with Adam what `RowAdam` keeps of them."""
+    return 3 * program.size + 1 if optimiser == "adam" else program.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +150,19 @@ def train(
 ) -> NDArray[np.float64]:
     """Return parameters (size,) after training from `start` (size,) on records (n, d) with `labels` (n,).
 
+    With Adam both are rows of `row_size` entries, in which a fresh start has zeros behind the parameters.
     Computed in float32 on one thread; the order of records comes from `randomness` and decides the rest. No records
     give `start`. Training that leaves the finite numbers returns what it got: look before you use it. Records on which
     the program fails are refused, or with `tolerant` left out where a batch meets them. Raises BadInput for those, and
     for other shapes or labels.
     """
-    require_records(program, start, x, labels)
+    require_records(program, start, x, labels, settings.optimiser)
     if len(labels) == 0:
         return start.copy()
     import torch
 
     with one_thread():
-        descent = RowDescent(program, start, settings.momentum)
-        descent.rates = ((slice(None), settings.rate),)
-        if settings.proximal or settings.decay:
-            descent.pull = settings.pull
+        descent = _optimiser(program, start, settings)
         inputs, targets = torch.empty(x.shape, dtype=torch.float32), torch.empty(len(labels), dtype=torch.int64)
 
         def batches() -> Iterator[tuple[Tensor, Tensor]]:
@@ -137,7 +173,17 @@ def train(
                 yield from zip(*(torch.split(each, settings.batch) for each in (inputs, targets)), strict=True)
 
         descend(descent, batches(), lambda batch: [_BatchLoss(program, descent.leaves, *batch, tolerant)])
-        return descent.weights.numpy().astype(np.float64)
+        return descent.row.numpy().astype(np.float64)
+
+
+def _optimiser(program: Program, start: NDArray[np.float64], settings: TrainingSettings) -> RowAdam | RowDescent:
+    if settings.optimiser == "adam":
+        return RowAdam(program, start, settings.rate, settings.decay)
+    descent = RowDescent(program, start, settings.momentum)
+    descent.rates = ((slice(None), settings.rate),)
+    if settings.proximal or settings.decay:
+        descent.pull = settings.pull
+    return descent
 
 
 def record_gradients(
@@ -219,11 +265,17 @@ def shuffled(count: int, randomness: RandomSource) -> NDArray[np.int64]:
 
 
 def require_records(
-    program: Program, parameters: NDArray[np.float64], x: NDArray[np.float32], labels: NDArray[np.int64]
+    program: Program,
+    parameters: NDArray[np.float64],
+    x: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    optimiser: OptimiserName = "sgd",
 ) -> None:
-    """Raise BadInput unless the network takes these parameters (size,), float32 records (n, d) and labels (n,)."""
-    if parameters.shape != (program.size,) or parameters.dtype != np.float64:
-        raise BadInput(f"{program.name} has {program.size} parameters, got {parameters.shape} of {parameters.dtype}")
+    """Raise BadInput unless the network takes this row of parameters, float32 records (n, d) and labels (n,)."""
+    if parameters.shape != (size := row_size(program, optimiser),) or parameters.dtype != np.float64:
+        raise BadInput(
+            f"{program.name} has {size} parameters by {optimiser}, got {parameters.shape} of {parameters.dtype}"
+        )
     if x.ndim != 2 or x.shape != (len(labels), program.dimension) or x.dtype != np.float32:
         problem = f"{program.name} takes float32 records (n, {program.dimension}), got {x.shape} of {x.dtype}"
         raise BadInput(f"{problem} with {len(labels)} labels")

@@ -372,8 +372,11 @@ def surplus_noise(facts: PlanFacts) -> str:
     most = facts.cohort_size - facts.fewest
     if not most:
         return "there is none to remove: no client may be missing from a sum"
+    last = plan.noise_levels[-1] if plan.noise_levels else most - 1
+    few = f"fewer than {last + 1} clients are" if last else "no client is"
+    reason = f"if {few} missing, a sum has more noise than the promise needs"
     if not plan.noise_levels:
-        return f"it is kept: if fewer than {most} are missing there is more noise than the promise needs"
+        return f"it is kept: {reason}"
     levels = (*plan.noise_levels, most)
     least = {missing: before + 1 for before, missing in pairwise((-1, *levels))}
     said = []
@@ -383,8 +386,9 @@ def surplus_noise(facts: PlanFacts) -> str:
             for each in plan.sum_noises
         )
         some = f"{least[missing]} to {missing}" if least[missing] < missing else str(missing)
-        said.append(f"with {some} missing {noise}")
-    return f"removed by opened seeds; left in a sum {', and '.join(said)}. The promise holds with each number missing"
+        said.append(f"Left in a sum with {some} missing: {noise}")
+    how = "clients then open seeds from which the surplus follows, and it is taken off"
+    return f"{reason}: {how}. {'. '.join(said)}. The promise holds for each of these numbers"
 
 
 def _left(noise: PlannedNoise, calibration: NoiseCalibration, clients: int, missing: int) -> PlannedNoise:

@@ -8,7 +8,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import ROUNDS, method_named, method_of, parameters_of, planned_method
+from methods import ROUNDS, method_named, method_of, parameters_of, planned_method, split_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
@@ -79,7 +79,7 @@ def kind_in(settings: type, name: str) -> tuple[type[Any], bool]:
 
 
 class SurplusNoise(Choice):
-    """What becomes of noise that only missing clients would make necessary, when they are there."""
+    """The treatment of noise that only missing clients would make necessary, when they are there."""
 
     AUTO = "auto"
     """It is removed where that is worth its cost: from sums of up to 20 clients, under protection masked."""
@@ -103,7 +103,10 @@ class Choices:
     Each is an option of the command line (`secagg.cli.options`): `cohort` is --cohort, `class_gate` --class-gate.
     """
 
-    method: str = option("fedcgs", "The method; FILE.py:NAME for one of your own, whose code runs.")
+    method: str = option(
+        "fedcgs",
+        "The method, as in fedavg[rounds=5 rate=0.5]; FILE.py:NAME for one of your own, whose code runs.",
+    )
     parameters: str | tuple[tuple[str, Any], ...] = option(
         "",
         'Parameters of the method, "slots=16 keep=0.9" say, or a file of them; secagg methods lists them.',
@@ -167,6 +170,13 @@ class Choices:
     colluders: int | None = option(
         None, "Clients assumed to collude with the server (default 1; 0 for one or two clients).", minimum=0
     )
+
+    def __post_init__(self) -> None:
+        """Move parameters in brackets after the method's name to `parameters`. Raises BadInput."""
+        if isinstance(self.parameters, str):
+            name, parameters = split_method(self.method, self.parameters)
+            object.__setattr__(self, "method", name)
+            object.__setattr__(self, "parameters", parameters)
 
     @property
     def method_parameters(self) -> dict[str, Any]:

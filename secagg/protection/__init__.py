@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copyreg
+
 from secagg.errors import BadInput
 from secagg.protection import encryption, masking, none, sharing
 from secagg.protection.interface import (
@@ -45,3 +47,6 @@ def protection_named(name: str) -> Protection:
     if name not in PROTECTIONS:
         raise BadInput(f"there is no protection {name!r}", remedy=f"choose one of {', '.join(PROTECTIONS)}")
     return PROTECTIONS[name]
+
+
+copyreg.pickle(Protection, lambda each: (protection_named, (each.name,)))

@@ -152,13 +152,13 @@ def test_parameter_that_is_not_finite_is_refused(tmp_path: Path, text: dict[str,
         canonical_json({"refine": float(number)})
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(6, "write it again with plan new"), (8, "use the newer secagg")])
+@pytest.mark.parametrize(("version", "remedy"), [(7, "write it again with plan new"), (9, "use the newer secagg")])
 def test_plan_of_another_version_is_refused_by_its_version(
     tmp_path: Path, text: dict[str, Any], version: int, remedy: str
 ) -> None:
     """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
     for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
-        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 7; {remedy}"):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 8; {remedy}"):
             read_back(tmp_path, content)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import get_args
 
+from secagg.agreement.plan import MOST_NOISE_LEVELS
 from secagg.crypto.labels import labelled
+from secagg.protection.masking.derivations import SHARINGS
 from secagg.transcript.frames import MAGIC, Kind
 from tests.architecture.hashed_strings import Strings, asked_by_name, names, tags
 from tests.architecture.source import installed, modules
@@ -39,12 +41,13 @@ HASHED = {
     "frame",
     "generated",
     "identities",
-    "key",
     "key change",
     "ledger",
     "ledger upload",
     "members",
+    "next noise seed",
     "next population",
+    "noise commitment",
     "nonce",
     "nonce commitment",
     "nonce reveal",
@@ -68,6 +71,7 @@ HASHED = {
     "received",
     "record",
     "reference",
+    "removable noise",
     "reproducible noise",
     "return",
     "ring",
@@ -92,7 +96,6 @@ HASHED = {
     "secagg random features v1: size {}, {} bits, 8 bytes - {}, 2^-{}",
     "secagg random features v1: {} x {}",
     "secagg slots v2: {}, {}",
-    "seed",
     "seed commitment",
     "seed of the cohorts",
     "self mask",
@@ -185,7 +188,6 @@ TAGS = {
     "Opened",
     "OpenedSecret",
     "OpenedSum",
-    "OpenedTerm",
     "Opening",
     "Outcome",
     "PlainUploaded",
@@ -248,6 +250,9 @@ KINDS = (
 )  # fmt: skip
 """Of records in a transcript; each is hashed with what it holds."""
 
+SHARE_LABELS = ("seed share", "key share", "noise 1 share", "noise 2 share")
+"""Of a share's hash under `masked`; the words before "share" are hashed into the keys of coefficients, too."""
+
 
 def _compared(found: set[str], listed: set[str], what: str) -> list[str]:
     """One sentence for each difference."""
@@ -280,6 +285,12 @@ def test_tags_are_the_listed_ones() -> None:
 def test_labels_are_framed_as_ever() -> None:
     """Every label has its prefix and its length before it, and each part its length."""
     assert labelled("frame", b"ab") == b"\0\0\0\0\0\0\0\x0fsecagg/v1/frame" + b"\0\0\0\0\0\0\0\x02ab"
+
+
+def test_sharings_are_named_as_ever() -> None:
+    """The secrets that a client deals keep their names and their order, one for each noise level."""
+    assert tuple(f"{each} share" for each in SHARINGS) == SHARE_LABELS
+    assert len(SHARINGS) == 2 + MOST_NOISE_LEVELS
 
 
 def test_transcripts_are_told_apart_as_ever() -> None:

@@ -185,22 +185,23 @@ def _turned(images: Images) -> Images:
     return np.stack([np.asarray(Image.fromarray(each).rotate(TURN, Image.Resampling.BILINEAR)) for each in images])
 
 
-def pools(data: Path, out: Path) -> dict[str, Pool]:
-    """Every set of features by name. Programs and features are kept in `out`."""
-    digits = digit_images(data)
+NAMES = "digits by SqueezeNet", "PACS by both", "PACS by layer3", "PACS by SqueezeNet"
+"""The sets of features."""
+
+
+def pool_named(name: str, data: Path, out: Path) -> Pool:
+    """One of the sets of features `NAMES`. Programs and features are kept in `out`."""
+    if name == NAMES[0]:
+        digits = digit_images(data)
+        return _pool(
+            digits, tuple(map(str, range(10))), ("mnist",), _extracted(data, out, "digits", "squeezenet", digits, 28)
+        )
     pictures, classes = pacs_images(data)
-    names = tuple(map(str, range(10)))
-    squeezed = _pool(digits, names, ("mnist",), _extracted(data, out, "digits", "squeezenet", digits, 28))
     layer3, wide = (
         _pool(pictures, classes, tuple(pictures), _extracted(data, out, "pacs", network, pictures, 32))
         for network in ("resnet18", "squeezenet")
     )
-    return {
-        "digits by SqueezeNet": squeezed,
-        "PACS by both": layer3.beside(wide),
-        "PACS by layer3": layer3,
-        "PACS by SqueezeNet": wide,
-    }
+    return {NAMES[1]: layer3.beside(wide), NAMES[2]: layer3, NAMES[3]: wide}[name]
 
 
 def _pool(

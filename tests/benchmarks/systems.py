@@ -142,9 +142,9 @@ SYSTEMS = (
         "FedPCL",
         "fedpcl",
         {
-            "digits by domain": Cell("FedPCL", "FedPCL, own prototypes", "feature shift"),
-            "alone": Cell("FedPCL", "local only", "feature shift"),
-            "at ε = 8": Cell("FedPCL", "FedPCL, own prototypes", "feature shift", table=1),
+            "digits, label shift": Cell("FedPCL", "FedPCL, shared prototypes", "label shift"),
+            "alone": Cell("FedPCL", "local only", "label shift"),
+            "by SGD at ε = 8": Cell("FedPCL", "FedPCL, shared prototypes", "label shift", table=3),
         },
         of_record={"sampling": 0.1},
         of_member={"cap": 50},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import load_file
 
 from secagg.data import open_dataset
 from secagg.errors import BadInput
@@ -15,7 +18,8 @@ from secagg.features.pipeline import Pipeline
 from secagg.generation import Pictures, write_pictures
 from secagg.heads import save_safetensors
 from tests.cli.command import Command
-from tests.worlds.diffusion import WIDTH, pictures, save_diffusion
+from tests.networks.exports import export
+from tests.worlds.diffusion import SIDE, WIDTH, pictures, save_diffusion
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,42 @@ def test_pictures_a_sheet_and_a_classifier_are_written(home: Path, tmp_path: Pat
     predicted = secagg("predict", "--head", str(out / "classifier.safetensors"), "--data", str(home / "all.npz"),
                         "--json", "-")  # fmt: skip
     assert predicted.json["accuracy"] == pytest.approx(said["accuracy"])
+
+
+def test_an_exported_network_is_fine_tuned(home: Path, tmp_path: Path, secagg: Command) -> None:
+    """The classifier is the file's network, moved from the file's weights; `predict` takes it with the same file."""
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * SIDE * SIDE, 2))
+    file, out = export(network, tmp_path / "own.pt2", 3, SIDE, SIDE), tmp_path / "out"
+    told = secagg("generate", "--head", home / "head.safetensors", "--backbone", f"diffusers:{home / 'model'}",
+                  "--out", out, "--count", "4", "--steps", "3", "--test", home / "all.npz", "--model", file,
+                  "--json", "-")  # fmt: skip
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert f"{file} is code, which runs now with your rights; its SHA-256 is {digest}" in told.err
+    trained = load_file(out / "classifier.safetensors")["1.weight"]
+    moved = np.abs(trained - network[1].weight.detach().numpy())
+    assert 0 < moved.max() < 1
+    assert np.median(moved) < np.median(np.abs(trained))
+    known = ("predict", "--head", out / "classifier.safetensors", "--data", home / "all.npz", "--json", "-")
+    assert secagg(*known, "--model", file).json["accuracy"] == pytest.approx(told.json["accuracy"])
+
+
+def test_a_network_that_cannot_be_the_classifier_is_refused(home: Path, tmp_path: Path, secagg: Command) -> None:
+    """One for other pictures, a file that is none, and one beside --no-classify: before a picture is made."""
+    wrong = export(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(27, 2)), tmp_path / "small.pt2", 3, 3, 3)
+    (tmp_path / "text.pt2").write_text("no program", encoding="utf-8")
+    given = ("generate", "--head", home / "head.safetensors", "--backbone", f"diffusers:{home / 'model'}",
+             "--out", tmp_path / "out", "--model")  # fmt: skip
+    for words, reason in (
+        ((wrong,), "takes records of shape 3×3×3"),
+        ((tmp_path / "text.pt2",), "text.pt2"),
+        ((tmp_path / "absent.pt2",), "absent.pt2"),
+        ((wrong, "--no-classify"), "no classifier to train"),
+    ):
+        told = secagg(*given, *words)
+        assert told.code == 2
+        assert reason in told.err.splitlines()[-1]
+        assert "Traceback" not in told.err
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

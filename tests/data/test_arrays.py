@@ -101,6 +101,65 @@ def test_file_that_names_another_class_is_refused_as_a_whole(tmp_path, labels, u
     assert not isinstance(refusal.value, BadRecord)
 
 
+NAMES = np.array(["dog", "cat", "owl", "eel"])
+
+
+@pytest.mark.parametrize("names", [NAMES, NAMES.astype("S"), NAMES.astype("<U40")])
+@pytest.mark.parametrize("classes", [None, ["owl", "eel", "dog", "cat", "ant"]])
+@pytest.mark.parametrize("column", [False, True])
+def test_labels_may_be_names(tmp_path, names, classes, column):
+    """Labels that are text mean the classes that they name: those of `classes`, or their own, sorted."""
+    given = {"classes": np.array(classes)} if classes else {}
+    labels = names[LABELS][:, None] if column else names[LABELS]
+    data = open_dataset(saved(tmp_path, features=FEATURES, labels=labels, **given), split=False)
+    assert data.classes == tuple(classes or sorted(NAMES))
+    assert [data.classes[label] for label in data.train.labels] == NAMES[LABELS].tolist()
+    plan = ("cat", "dog", "eel", "owl", "ant")
+    assert [plan[label] for label in data.under(plan).train.labels] == NAMES[LABELS].tolist()
+
+
+def test_names_of_held_out_records_are_classes_too(tmp_path):
+    """A class that only test records have has its place, and all groups count alike."""
+    data = open_dataset(saved(tmp_path, train_features=FEATURES[:2], train_labels=NAMES[[1, 0]],
+                              test_features=FEATURES[:2], test_labels=NAMES[[2, 1]]))  # fmt: skip
+    assert data.classes == ("cat", "dog", "owl")
+    assert (data.train.labels.tolist(), data.test.labels.tolist()) == ([0, 1], [2, 0])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"labels": NAMES[LABELS], "classes": NAMES[:3]}, "row 4: the label is none of the 3 in `classes`"),
+        ({"labels": np.where(LABELS == 1, "", NAMES[LABELS])}, "row 2: the label is none of the 3"),
+        ({"labels": NAMES[LABELS][:30]}, r"labels are .* of shape \(30,\)"),
+    ],
+)
+def test_names_that_name_no_class_are_refused(tmp_path, arrays, said):
+    """A name that `classes` lack and an empty one are the record's fault, and labels must be as many as records."""
+    with pytest.raises(BadInput, match=said):
+        open_dataset(saved(tmp_path, features=FEATURES, **arrays))
+
+
+def test_names_beside_numbers_are_refused(tmp_path):
+    """Where some labels are text and others numbers, no order of the names says what the numbers mean."""
+    with pytest.raises(BadInput, match=r"some labels are text.*add `classes`"):
+        open_dataset(saved(tmp_path, train_features=FEATURES, train_labels=NAMES[LABELS], test_features=FEATURES,
+                           test_labels=LABELS))  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", [[], [7]])
+def test_no_record_decides_what_a_plan_refuses(tmp_path, odd):
+    """Under a plan names without `classes` are the file's fault, whichever they are; with them, only the record's."""
+    labels = NAMES[LABELS].astype("<U9")
+    labels[odd] = "stranger"
+    with pytest.raises(BadInput, match="labels are text, and the file has no `classes`") as refusal:
+        open_dataset(saved(tmp_path, features=FEATURES, labels=labels), split=False, tolerant=True, most=100)
+    assert not isinstance(refusal.value, BadRecord)
+    path = saved(tmp_path, features=FEATURES, labels=labels, classes=NAMES)
+    data = open_dataset(path, split=False, tolerant=True, most=100)
+    assert np.flatnonzero(data.under(tuple(NAMES)).train.labels < 0).tolist() == odd
+
+
 def test_class_named_twice_is_refused(tmp_path):
     """Two labels under one name could not be told apart."""
     with pytest.raises(BadInput, match="names a class twice"):
@@ -173,7 +232,7 @@ def test_label_without_a_name_is_named(tmp_path):
         {"features": FEATURES[:0], "labels": LABELS[:0]},
         {"features": FEATURES[0], "labels": LABELS[:3]},
         {"features": np.float64(3), "labels": LABELS},
-        {"features": FEATURES, "labels": LABELS.astype(str)},
+        {"features": FEATURES, "labels": LABELS.astype("M8[D]")},
         {"features": FEATURES.astype(complex), "labels": LABELS},
         {"features": FEATURES, "labels": LABELS, "scale": np.ones(2)},
         {"images": IMAGES.astype(np.uint16), "labels": LABELS},

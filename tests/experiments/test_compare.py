@@ -11,7 +11,8 @@ import pytest
 from secagg.data import Dataset, Records, open_dataset
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Comparison, Contender, compare
+from secagg.experiments.comparison import Comparison, compare_dataset
+from secagg.experiments.sweep import Contender, distinct
 from tests.experiments.test_sweep import FILES
 
 CURVES = {"curves.csv", "curves.png", "curves.svg"}
@@ -47,7 +48,8 @@ def contents(out: Path) -> dict[str, bytes]:
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison, list[tuple[int, int]]]:
     """Two methods, a baseline and an unknown method over the three left-out domains: folder, result, progress."""
     out, seen = tmp_path_factory.mktemp("compare"), []
-    result = compare(dataset(), CONTENDERS, GRID, 1, out, 1, lambda done, total: seen.append((done, total)))
+    how = {"workers": 1, "progress": lambda done, total: seen.append((done, total))}
+    result = compare_dataset(dataset(), CONTENDERS, GRID, 1, out, **how)
     return out, result, seen
 
 
@@ -55,7 +57,7 @@ def test_digits(tmp_path: Path) -> None:
     """The accuracies and bytes of one-shot methods on digits are these numbers, whatever the partition: exact sums."""
     methods = [Contender("fedcgs"), Contender("prototypes"), Contender("prototypes", "no=such")]
     grid = {"partition": ["iid", "dirichlet:0.1"], "clients": [4]}
-    table = compare(open_dataset("digits"), methods, grid, 1, tmp_path, 1).table
+    table = compare_dataset(open_dataset("digits"), methods, grid, 1, tmp_path, workers=1).table
     assert [(*row[:4], *row[-2:]) for row in table.rows] == [
         ("fedcgs", *2 * ("94.43 (91.53–96.56)",), "22,423", "none", "masked"),
         ("prototypes", *2 * ("86.63 (82.67–89.97)",), "8,643", "none", "masked"),
@@ -126,7 +128,7 @@ def test_nothing_is_repeated(compared: tuple[Path, Comparison, Any]) -> None:
     out, first, _ = compared
     before = contents(out)
     assert len(before) == 9
-    again = compare(dataset(), (*CONTENDERS[:3], Contender("local-only")), GRID, 1, out, 1)
+    again = compare_dataset(dataset(), (*CONTENDERS[:3], Contender("local-only")), GRID, 1, out, workers=1)
     assert len(contents(out)) == 12
     assert before.items() <= contents(out).items()
     assert again.table.rows[:3] == first.table.rows[:3]
@@ -138,6 +140,8 @@ def test_nothing_is_repeated(compared: tuple[Path, Comparison, Any]) -> None:
         ("fedcgs", Contender("fedcgs")),
         (" fedtc[slots=16  keep=0.9] ", Contender("fedtc", "slots=16 keep=0.9")),
         ("fedtc[]", Contender("fedtc")),
+        ("few=fedtc[slots=2]", Contender("fedtc", "slots=2", "few")),
+        ("c.1 = fedcgs", Contender("fedcgs", "", "c.1")),
     ],
 )
 def test_contender(text: str, contender: Contender) -> None:
@@ -145,7 +149,7 @@ def test_contender(text: str, contender: Contender) -> None:
     assert Contender.read(text) == contender
 
 
-@pytest.mark.parametrize("text", ["", "[slots=1]", "fedtc[slots=1", "fedtc]", "fed tc", "a[b][c]", "a[b]c"])
+@pytest.mark.parametrize("text", ["", "[slots=1]", "fedtc[slots=1", "fedtc]", "a[b][c]", "a[b]c", "few=", "few=[b=1]"])
 def test_no_contender(text: str) -> None:
     """Anything else is refused with an example."""
     with pytest.raises(BadInput, match="write fedcgs or fedtc"):
@@ -155,7 +159,21 @@ def test_no_contender(text: str) -> None:
 def test_unknown_method() -> None:
     """A mistyped name is refused before anything runs."""
     with pytest.raises(BadInput, match="unknown method 'ensembel'"):
-        Contender.read("ensembel")
+        Contender.read("ensembel").known()
+
+
+@pytest.mark.parametrize("name", ["", "fedavg", "two words", "a" * 33, "-a", "a,b"])
+def test_short_names_are_short_and_name_no_method(name: str) -> None:
+    """A short name that misleads or fits nowhere is refused with an example."""
+    with pytest.raises(BadInput, match=r"cannot go by the name .*slow=fedavg"):
+        Contender.read(f"{name}=fedcgs")
+
+
+@pytest.mark.parametrize("texts", [("a=fedcgs", "a=prototypes"), ("a=fedcgs", "b=fedcgs"), ("a=fedcgs", "fedcgs")])
+def test_names_and_methods_go_one_to_one(texts: tuple[str, ...]) -> None:
+    """One name for two methods, or two for one method, would make a legend that says the wrong thing."""
+    with pytest.raises(BadInput, match="is given twice"):
+        distinct(map(Contender.read, texts))
 
 
 @pytest.mark.parametrize(
@@ -172,5 +190,5 @@ def test_unknown_method() -> None:
 def test_impossible(contenders: Any, grid: dict[str, Any], words: str, tmp_path: Path) -> None:
     """A comparison that cannot be is refused before anything is written."""
     with pytest.raises(BadInput, match=words):
-        compare(dataset(), contenders, grid, 1, tmp_path / "out")
+        compare_dataset(dataset(), contenders, grid, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()

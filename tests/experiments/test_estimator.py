@@ -95,9 +95,55 @@ def test_pickled_estimator_predicts_the_same() -> None:
     assert not hasattr(again, "run_")
 
 
+def test_decisions_are_linear_in_the_features() -> None:
+    """`coef_` and `intercept_` make the decisions, in the shapes of scikit-learn for two classes and for more."""
+    for labels, rows in ((Y, 3), (Y % 2, 1)):
+        found = SecureSumClassifier(clients=3, protection="none").fit(X, labels)
+        decided = found.decision_function(X)
+        assert (found.coef_.shape, found.intercept_.shape) == ((rows, 4), (rows,))
+        assert np.allclose(X @ found.coef_.T + found.intercept_, decided.reshape(len(X), rows))
+        most = decided.argmax(axis=1) if rows > 1 else (decided > 0).astype(int)
+        assert np.array_equal(found.predict(X), found.classes_[most])
+
+
+@pytest.mark.parametrize(
+    "how", [{"normalise": "unit"}, {"expand": 8}, {"method": "fedavg", "parameters": "model=mlp:4", "clients": 5}]
+)
+def test_decisions_that_are_not_linear_have_no_coefficients(how: dict) -> None:
+    """Where scores are not linear in the features there is no `coef_` that would claim it, but decisions there are."""
+    found = SecureSumClassifier(**{"clients": 3, "protection": "none", **how}).fit(X, Y)
+    assert not hasattr(found, "coef_")
+    assert not hasattr(found, "intercept_")
+    assert found.decision_function(X).shape == (150, 3)
+
+
+def test_random_state_repeats_what_is_trained() -> None:
+    """At epsilon inf one number gives the same bits of a trained head, another gives others; None draws afresh."""
+    how = {"method": "fedavg", "parameters": "rounds=2 rate=0.5", "clients": 5, "protection": "none"}
+    states = (3, 3, np.random.RandomState(7), np.random.RandomState(7), 4, None, None)
+    digests = [SecureSumClassifier(**how, random_state=state).fit(X, Y).head_.digest for state in states]
+    assert digests[0] == digests[1]
+    assert digests[2] == digests[3]
+    assert len(set(digests)) == 5
+
+
+def test_random_state_seeds_no_noise() -> None:
+    """Under a finite epsilon the same number gives other noise: a model that protects is never repeated.
+
+    Two draws of the noise coincide with a probability far below 10⁻⁹.
+    """
+    how = {"epsilon": 2.0, "delta": 1e-5, "adjacency": "add-remove", "clients": 3, "random_state": 3}
+    first, second = (SecureSumClassifier(**how).fit(X, Y) for _ in range(2))
+    assert first.head_.digest != second.head_.digest
+    assert first.run_.settings.noise_seed is None
+
+
 @pytest.mark.parametrize(
     ("parameters", "fitted", "said"),
     [
+        ({"random_state": "x"}, {}, "cannot be used to seed"),
+        ({"random_state": -1}, {}, "seed"),
+        ({"settings": {"seed": 1}}, {}, "settings hold seed"),
         ({"epsilon": "1"}, {}, "epsilon cannot be '1'"),
         ({"clients": 2.5}, {}, "clients cannot be 2.5"),
         ({"method": "fedfoo"}, {}, "fedfoo"),

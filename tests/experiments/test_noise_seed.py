@@ -12,7 +12,7 @@ import pytest
 import secagg
 from secagg.data import Dataset
 from secagg.errors import BadInput
-from secagg.experiments.sweep import sweep
+from secagg.experiments.sweep import sweep_dataset
 from secagg.randomness import SeededRandomness
 from tests.experiments.test_sweep import dataset
 
@@ -60,7 +60,7 @@ def test_same_seed_same_bits(settings: dict[str, Any]) -> None:
 def test_same_bits_in_any_number_of_processes(tmp_path: Path) -> None:
     """A sweep of one process, one of two and single simulations have the same heads under the same seed."""
     grid = {name: [value] for name, value in PRIVATE.items()} | {"clients": [3, 5], "noise_seed": [7]}
-    one, two = (sweep(data(), grid, 2, tmp_path / str(workers), workers).runs for workers in (1, 2))
+    one, two = (sweep_dataset(data(), grid, 2, tmp_path / str(workers), workers=workers).runs for workers in (1, 2))
     found = [[run.result and run.result["head_sha256"] for run in runs] for runs in (one, two)]
     assert found[0] == found[1]
     assert len(set(found[0])) == 4

@@ -65,7 +65,7 @@ def test_a_member_of_one_domain_is_measured_in_it() -> None:
     """With a domain each, as even in classes as what is held out, accuracy and interval are the domain's."""
     settings = SimulationSettings(method="fedpcl", parameters=SHORT, partition="column:domain", protection="none")
     run = simulate_dataset(dataset(), settings)
-    assert [each.model for each in run.personal] == ["global", "own"]
+    assert [each.model for each in run.personal] == list(OWN_MODELS["fedpcl"])
     for each in run.personal:
         assert [client.client for client in each.clients] == [1, 2]
         assert each.mean == pytest.approx(np.mean([client.accuracy for client in each.clients]))
@@ -75,12 +75,15 @@ def test_a_member_of_one_domain_is_measured_in_it() -> None:
             assert client.interval == pytest.approx(clopper_pearson(round(right), 30))
 
 
-@pytest.mark.parametrize("method", ["fedpcl", "fedproto"])
+OWN_MODELS = {"fedpcl": ("global", "own", "padded"), "fedproto": ("global", "head")}
+
+
+@pytest.mark.parametrize("method", OWN_MODELS)
 def test_report_has_every_members_accuracy(method: str) -> None:
     """In the JSON by model and client; at a finite ε among what it does not cover; without held-out records nowhere."""
     run = simulate_dataset(dataset(told=False), SimulationSettings(method=method, parameters="rounds=3", clients=3))
     content = json.loads(json.dumps(run.to_json()))
-    assert [len(each["clients"]) for each in content["personal"]] == [3, 3]
+    assert {each["model"]: len(each["clients"]) for each in content["personal"]} == dict.fromkeys(OWN_MODELS[method], 3)
     for each in content["personal"]:
         for client in each["clients"]:
             low, high = client["interval"]

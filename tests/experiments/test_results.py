@@ -28,7 +28,7 @@ def swept(tmp_path):
     """Two runs of a sweep."""
     np.savez(tmp_path / "own.npz", features=FEATURES, labels=LABELS)
     data = secagg.open_dataset(str(tmp_path / "own.npz"))
-    return secagg.sweep(data, {"clients": [2, 3], "protection": ["none"]}, seeds=1, out=tmp_path / "out", workers=1)
+    return secagg.sweep(data, clients=[2, 3], protection="none", seeds=1, out=tmp_path / "out", workers=1)
 
 
 def test_everything_public_is_there_and_documented() -> None:
@@ -90,15 +90,15 @@ def test_epsilon_is_that_of_the_command() -> None:
 
 def test_audit_gives_report_and_exit_code() -> None:
     """The audit of the command line, without a word on the streams; what it cannot audit is refused by name."""
-    found = secagg.audit(dataset="breast-cancer", threat_models=["network_observer"], protection="none")
+    found = secagg.audit("breast-cancer", threat_models=["network_observer"], protection="none")
     assert found.exit_code in (0, 1, 4)
     assert "network_observer" in found.summary()
     assert found.to_html().startswith("<!DOCTYPE html>")
     assert found.to_json()["gate"]["exit_code"] == found.exit_code
-    with pytest.raises(BadInput, match="give transcripts or dataset"):
+    with pytest.raises(BadInput, match="give data or transcripts"):
         secagg.audit()
-    with pytest.raises(BadInput, match="epsilon go with dataset"):
-        secagg.audit(["transcript.log"], epsilon=1)
+    with pytest.raises(BadInput, match="epsilon go with data"):
+        secagg.audit(transcripts=["transcript.log"], epsilon=1)
 
 
 def test_data_set_brings_its_own_labels(tmp_path) -> None:

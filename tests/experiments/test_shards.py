@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Contender, compare
+from secagg.experiments.comparison import compare_dataset
 from secagg.experiments.provenance import SOURCES
-from secagg.experiments.sweep import Shard, sweep
+from secagg.experiments.sweep import Contender, Shard, sweep_dataset
 from secagg.system.engines import ENGINES, RAY
 from tests.experiments.test_compare import CURVES
 from tests.experiments.test_sweep import FILES, dataset
@@ -39,8 +39,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from tests.experiments.test_shards import GRID, SEEDS
 from tests.experiments.test_sweep import dataset
-from secagg.experiments.sweep import sweep
-sweep(dataset(), GRID, SEEDS, sys.argv[1], 2, engine=sys.argv[2])
+from secagg.experiments.sweep import sweep_dataset
+sweep_dataset(dataset(), GRID, SEEDS, sys.argv[1], workers=2, engine=sys.argv[2])
 """
 
 
@@ -57,22 +57,22 @@ def without_times(path: Path) -> str:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The results of the sweep in one go."""
     out = tmp_path_factory.mktemp("plain")
-    assert len(sweep(dataset(), GRID, SEEDS, out, 2).runs) == RUNS
+    assert len(sweep_dataset(dataset(), GRID, SEEDS, out, workers=2).runs) == RUNS
     return without_times(out / "results.csv")
 
 
 def test_shards_are_the_sweep(plain: str, tmp_path: Path) -> None:
     """Four shards make each run once and write no table; collected they are the plain sweep."""
     for number in (3, 1, 4):
-        part = sweep(dataset(), GRID, SEEDS, tmp_path, 1, shard=f"{number}/4")
+        part = sweep_dataset(dataset(), GRID, SEEDS, tmp_path, workers=1, shard=f"{number}/4")
         assert (len(part.runs), part.asked) == (4, RUNS)
     with pytest.raises(BadInput, match="4 of 16 runs are missing"):
-        sweep(dataset(), GRID, SEEDS, tmp_path, collect=True)
-    sweep(dataset(), GRID, SEEDS, tmp_path, 1, shard="2/4")
+        sweep_dataset(dataset(), GRID, SEEDS, tmp_path, collect=True)
+    sweep_dataset(dataset(), GRID, SEEDS, tmp_path, workers=1, shard="2/4")
     assert {path.name for path in tmp_path.iterdir()} == {"runs"}
     kept = {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()}
     assert len(kept) == RUNS
-    sweep(dataset(), GRID, SEEDS, tmp_path, collect=True)
+    sweep_dataset(dataset(), GRID, SEEDS, tmp_path, collect=True)
     assert without_times(tmp_path / "results.csv") == plain
     assert {path.name: path.read_bytes() for path in (tmp_path / "runs").iterdir()} == kept
     assert {path.name for path in tmp_path.iterdir()} == FILES | CURVES | {"runs"}
@@ -96,7 +96,7 @@ def test_killed_and_resumed(plain: str, tmp_path: Path, engine: str) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     kept = {path.name: path.read_bytes() for path in runs.glob("*.json")}
     assert 3 <= len(kept) < RUNS
-    result = sweep(dataset(), GRID, SEEDS, tmp_path, 2, engine=engine)
+    result = sweep_dataset(dataset(), GRID, SEEDS, tmp_path, workers=2, engine=engine)
     assert result.notes[0] == f"{len(kept)} of {RUNS} runs were taken over"
     assert without_times(tmp_path / "results.csv") == plain
     assert kept.items() <= {path.name: path.read_bytes() for path in runs.glob("*.json")}.items()
@@ -106,10 +106,10 @@ def test_refusals_are_collected(tmp_path: Path) -> None:
     """What a shard refused is no missing run for who collects, and is tried again by who does not."""
     grid = {"clients": [3, 0], "radius": [8.0]}
     for number in (1, 2):
-        sweep(dataset(), grid, 1, tmp_path, 1, shard=f"{number}/2")
-    collected = sweep(dataset(), grid, 1, tmp_path, collect=True)
+        sweep_dataset(dataset(), grid, 1, tmp_path, workers=1, shard=f"{number}/2")
+    collected = sweep_dataset(dataset(), grid, 1, tmp_path, collect=True)
     assert [run.refusal is None for run in collected.runs] == [True, False]
-    again = sweep(dataset(), grid, 1, tmp_path, 1)
+    again = sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
     assert again.refusals == collected.refusals
     assert again.notes[0] == "1 of 1 runs were taken over"
 
@@ -117,10 +117,10 @@ def test_refusals_are_collected(tmp_path: Path) -> None:
 def test_collecting_names_what_is_missing(tmp_path: Path) -> None:
     """Who collects too early, or with other settings than the shards', learns which are missing and what is there."""
     for clients in (3, 4):
-        sweep(dataset(), {"clients": [clients], "radius": [8.0]}, 1, tmp_path, 1)
+        sweep_dataset(dataset(), {"clients": [clients], "radius": [8.0]}, 1, tmp_path, workers=1)
     asked = {"clients": [3, 5, 6], "radius": [8.0]}
     with pytest.raises(BadInput) as refused:
-        sweep(dataset(), asked, 2, tmp_path, collect=True)
+        sweep_dataset(dataset(), asked, 2, tmp_path, collect=True)
     first = "fedcgs, clients 3, seed 1; fedcgs, clients 5, seed 0; fedcgs, clients 5, seed 1; …"
     assert f"5 of 6 runs are missing in {tmp_path} ({first}); it holds 1 of other settings;" in str(refused.value)
 
@@ -128,11 +128,11 @@ def test_collecting_names_what_is_missing(tmp_path: Path) -> None:
 def test_collecting_makes_no_folder(tmp_path: Path) -> None:
     """A folder that is not there has no runs to collect; it is named and not made."""
     with pytest.raises(BadInput, match="there is no folder"):
-        sweep(dataset(), {}, 1, tmp_path / "wrong", collect=True)
+        sweep_dataset(dataset(), {}, 1, tmp_path / "wrong", collect=True)
     with pytest.raises(BadInput, match="there is no folder"):
-        compare(dataset(), [Contender("fedcgs")], {}, 1, tmp_path / "wrong", collect=True)
+        compare_dataset(dataset(), [Contender("fedcgs")], {}, 1, tmp_path / "wrong", collect=True)
     with pytest.raises(BadInput, match="1 of 1 runs are missing"):
-        sweep(dataset(), {}, 1, tmp_path, collect=True)
+        sweep_dataset(dataset(), {}, 1, tmp_path, collect=True)
     assert not any(tmp_path.iterdir())
 
 
@@ -141,11 +141,11 @@ def test_comparison_in_shards(tmp_path: Path) -> None:
     """Shards of a comparison run without protection what cannot be protected; collected it is the plain one."""
     contenders = [Contender("fedcgs"), Contender("fedpft"), Contender("prototypes")]
     grid = {"clients": [3]}
-    whole = compare(dataset(), contenders, grid, 2, tmp_path / "plain", 1)
+    whole = compare_dataset(dataset(), contenders, grid, 2, tmp_path / "plain", workers=1)
     for number in (1, 2):
-        compare(dataset(), contenders, grid, 2, tmp_path / "parts", 1, shard=f"{number}/2")
+        compare_dataset(dataset(), contenders, grid, 2, tmp_path / "parts", workers=1, shard=f"{number}/2")
     assert not (tmp_path / "parts" / "results.csv").exists()
-    collected = compare(dataset(), contenders, grid, 2, tmp_path / "parts", collect=True)
+    collected = compare_dataset(dataset(), contenders, grid, 2, tmp_path / "parts", collect=True)
     assert [run.unprotected for run in collected.runs] == [run.unprotected for run in whole.runs]
     assert without_times(tmp_path / "parts" / "results.csv") == without_times(tmp_path / "plain" / "results.csv")
 
@@ -167,4 +167,4 @@ def test_no_shard(text: str) -> None:
 def test_shard_and_collect_exclude_each_other(tmp_path: Path) -> None:
     """Whoever collects makes no run."""
     with pytest.raises(BadInput, match="give one of both"):
-        sweep(dataset(), {}, 1, tmp_path, shard="1/2", collect=True)
+        sweep_dataset(dataset(), {}, 1, tmp_path, shard="1/2", collect=True)

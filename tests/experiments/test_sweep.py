@@ -18,19 +18,16 @@ import pytest
 from secagg.data import Dataset, Records
 from secagg.encoding.grid import Origin
 from secagg.errors import BadInput
-from secagg.experiments.comparison import Contender, compare
-from secagg.experiments.input_data import ARRAYS
 from secagg.experiments.provenance import SOURCES, data_sha256, made_by, sources_sha256
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
-from secagg.experiments.sweep import SweepResult, combinations, sweep
+from secagg.experiments.sweep import SweepResult, combinations, sweep_dataset
 from secagg.experiments.workers import RunFile
 
 SCRIPT = """
 import secagg
-from secagg.data import open_dataset
 grid = {"clients": [3, 5]}
-print(len(secagg.sweep(open_dataset("small.npz"), grid, seeds=1, out="out", workers=1).runs), "runs")
+print(len(secagg.sweep("small.npz", **grid, seeds=1, out="out", workers=1).runs), "runs")
 """
 FILES = {
     "results.csv",
@@ -75,7 +72,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SweepResult, 
     """A finished sweep of three numbers of clients, one impossible, with two seeds: folder, result, progress."""
     out, seen = tmp_path_factory.mktemp("sweep"), []
     grid = {"clients": [3, 5, 0], "radius": [8.0]}
-    result = sweep(dataset(), grid, 2, out, 2, lambda done, total: seen.append((done, total)))
+    result = sweep_dataset(dataset(), grid, 2, out, workers=2, progress=lambda done, total: seen.append((done, total)))
     return out, result, seen
 
 
@@ -103,37 +100,14 @@ def test_impossible_grid(grid: dict[str, list[Any]], seeds: int, words: str) -> 
 def test_needs_held_out_records(tmp_path: Path) -> None:
     """Data without held-out records are refused before anything is written."""
     with pytest.raises(BadInput, match="held-out"):
-        sweep(dataset(test=False), {}, 1, tmp_path / "out")
+        sweep_dataset(dataset(test=False), {}, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_takes_arrays_and_paths(tmp_path: Path) -> None:
-    """Four arrays, and a path as text or not, are swept like the data set that they make."""
-    made, grid = dataset(), {"clients": [3], "radius": [8.0]}
-    assert made.test is not None
-    arrays = dict(zip(ARRAYS, (made.train.inputs, made.train.labels, made.test.inputs, made.test.labels), strict=True))
-    named = ("train_features", "train_labels", "test_features", "test_labels")
-    np.savez(tmp_path / "made.npz", **dict(zip(named, arrays.values(), strict=True)))
-    ways = (made, tuple(arrays.values()), tmp_path / "made.npz", str(tmp_path / "made.npz"))
-    found = [sweep(way, grid, 1, tmp_path / str(number), 1).runs[0].result for number, way in enumerate(ways)]
-    assert len({each["aggregate_sha256"] for each in found if each}) == 1
-
-
-@pytest.mark.parametrize("given", [None, 5, (np.zeros((4, 2)), np.arange(4)), {"features": 1}])
-@pytest.mark.parametrize(
-    "run", [sweep, lambda data, grid, *others: compare(data, [Contender("fedcgs")], grid, *others)]
-)
-def test_other_data_are_refused_by_name(run: Any, given: Any, tmp_path: Path) -> None:
-    """What is no data with held-out records is refused by the argument's name, and told what would do."""
-    with pytest.raises(BadInput, match=r"^dataset is a .*held-out") as refused:
-        run(given, {}, 1, tmp_path)
-    assert "test_features" in str(refused.value.remedy)
 
 
 def test_needs_workers(tmp_path: Path) -> None:
     """No worker is refused."""
     with pytest.raises(BadInput, match="0 workers"):
-        sweep(dataset(), {}, 1, tmp_path, 0)
+        sweep_dataset(dataset(), {}, 1, tmp_path, workers=0)
 
 
 def test_runs_are_simulations(swept: tuple[Path, SweepResult, Any]) -> None:
@@ -165,7 +139,7 @@ def test_log_has_a_line_for_every_run(tmp_path: Path, caplog: pytest.LogCaptureF
     """What a log file says: how many runs are there, then each that ends, with what it was and what came of it."""
     caplog.set_level("INFO", "secagg.experiments")
     grid = {"clients": [3, 0], "radius": [8.0]}
-    sweep(dataset(), grid, 1, tmp_path, 1)
+    sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
     first, *runs = [record.getMessage() for record in caplog.records]
     refusal = "give at least one client, and no negative number of dropouts or colluders"
     assert first == "0 of 2 runs are there"
@@ -174,7 +148,7 @@ def test_log_has_a_line_for_every_run(tmp_path: Path, caplog: pytest.LogCaptureF
         f"run 2 of 2, _, about _ left: fedcgs, epsilon inf, clients 0, seed 0: refused: {refusal}",
     ]
     caplog.clear()
-    sweep(dataset(), grid, 1, tmp_path, 1)
+    sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
     assert caplog.records[0].getMessage() == "1 of 2 runs are there"
 
 
@@ -199,7 +173,7 @@ def test_nothing_is_repeated(swept: tuple[Path, SweepResult, Any], tmp_path: Pat
     """A larger sweep in the same folder leaves every run that is there as it is, and adds the missing ones."""
     out = swept[0]
     before = contents(out)
-    result = sweep(dataset(), {"clients": [3, 5], "radius": [8.0]}, 3, out, 1)
+    result = sweep_dataset(dataset(), {"clients": [3, 5], "radius": [8.0]}, 3, out, workers=1)
     after = contents(out)
     assert len(after) == 6
     assert before.items() <= after.items()
@@ -213,7 +187,7 @@ def test_features_are_those_of_a_simulation(tmp_path: Path) -> None:
     for part in (data.train, data.test):
         assert part is not None
         part.columns["site"] = np.array(["x", "y"])[np.arange(len(part)) % 2]  # type: ignore[index]
-    result = sweep(data, grid, 1, tmp_path, 2)
+    result = sweep_dataset(data, grid, 1, tmp_path, workers=2)
     assert [run.settings["backbone"] for run in result.runs if run.result is None] == ["nonsense"] * 4
     for run in result.runs:
         if run.result is None:
@@ -310,7 +284,7 @@ def test_digest_of_sources(tmp_path: Path) -> None:
 def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
     """What other code left in the folder is made again and not shown, what is the same is taken over; both are said."""
     grid = {"clients": [3, 5], "radius": [8.0]}
-    first = sweep(dataset(), grid, 1, tmp_path, 1)
+    first = sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
     assert not any("taken over" in note for note in first.notes)
     old = sorted((tmp_path / "runs").iterdir())
     content = json.loads(old[0].read_bytes())
@@ -318,11 +292,11 @@ def test_runs_of_other_code_are_made_again(tmp_path: Path) -> None:
     content["result"]["accuracy"] = 0.0
     old[0].write_text(json.dumps(content))
     old[0].rename(tmp_path / "runs" / "of-other-code.json")
-    result = sweep(dataset(), grid, 1, tmp_path, 1)
+    result = sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
     assert result.notes[0] == "1 of 2 runs were taken over; 1 of other code or versions had to run again"
     assert [run.result["accuracy"] for run in result.runs] == [run.result["accuracy"] for run in first.runs]
     assert json.loads((tmp_path / "results.json").read_text())["notes"] == list(result.notes)
-    assert sweep(dataset(), grid, 1, str(tmp_path), 1).notes[0] == "2 of 2 runs were taken over"
+    assert sweep_dataset(dataset(), grid, 1, str(tmp_path), workers=1).notes[0] == "2 of 2 runs were taken over"
 
 
 def copied_sources(folder: Path) -> Path:
@@ -337,13 +311,12 @@ def copied_sources(folder: Path) -> Path:
 EDITED_MEANWHILE = """
 from pathlib import Path
 import methods, secagg
-from secagg.data import open_dataset
 from secagg.errors import BadInput
 source = Path(methods.__file__).parent / "closed_form" / "prototypes.py"
 def edit(done, total):
     source.write_text(source.read_text() + "EDITED = True\\n")
 try:
-    secagg.sweep(open_dataset("wine"), {"method": ["prototypes"]}, 1, "out", 1, edit)
+    secagg.sweep("wine", method="prototypes", seeds=1, out="out", workers=1, progress=edit)
 except BadInput as error:
     print(error.problem, len(list(Path("out/runs").iterdir())))
 """
@@ -391,17 +364,32 @@ def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
     [
         ({"clients": [10.0]}, "clients cannot be 10.0; give a whole number or None"),
         ({"epsilon": ["1"]}, "epsilon cannot be '1'; give a number"),
-        ({"method": "fedcgs"}, "method has 'fedcgs' to try; give a list"),
         ({"epsilon": 1.0}, "epsilon has 1.0 to try; give a list"),
-        ({"method": ["fedcgs", "prototypes[x=1]"]}, r"a sweep takes no method with brackets: prototypes\[x=1\]"),
+        ({"method": ["fedcgs", "prototypes[x=1"]}, "cannot tell the method in 'prototypes.x=1'"),
     ],
     ids=str,
 )
 def test_values_of_other_types(grid: dict[str, Any], words: str, tmp_path: Path) -> None:
     """A value of another type than its setting, or no list, is refused by name before anything is written."""
     with pytest.raises(BadInput, match=words):
-        sweep(dataset(), grid, 1, tmp_path / "out")
+        sweep_dataset(dataset(), grid, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_methods_have_parameters_and_names_of_their_own(tmp_path: Path) -> None:
+    """Each method runs with its own parameters, tables and curves call it by its name, and runs are kept by neither."""
+    both = {"clients": [3], "radius": [8.0], "reference": [False]}
+    methods = ["stiff=fedcgs[ridge=0.5]", "fedcgs[ridge=0.1]", "prototypes", "none=fedcgs[rabbits=1]"]
+    result = sweep_dataset(dataset(), {**both, "method": methods}, 1, tmp_path, workers=1)
+    assert [row[0] for row in result.table.rows] == ["stiff", "fedcgs[ridge=0.1]", "prototypes", "none"]
+    assert [run.settings["parameters"] for run in result.runs[:2]] == ["ridge=0.5", "ridge=0.1"]
+    alone = simulate_dataset(dataset(), SimulationSettings(method="fedcgs[ridge=0.5]", clients=3, radius=8.0))
+    assert result.runs[0].result is not None
+    assert result.runs[0].result["head_sha256"] == alone.head.digest
+    assert any(line.startswith("none at") for line in result.refusals)
+    grid = {**both, "method": ["fedcgs", "prototypes"], "parameters": ["ridge=0.5"]}
+    again = sweep_dataset(dataset(), grid, 1, tmp_path, workers=1)
+    assert again.notes[0] == "1 of 1 runs were taken over"
 
 
 def test_bad_records_alike_in_all_runs(tmp_path: Path) -> None:
@@ -409,7 +397,7 @@ def test_bad_records_alike_in_all_runs(tmp_path: Path) -> None:
     marked = np.arange(60) == 7
     data = replace(dataset(), train=dataset().train.discard(marked))
     grid = {"epsilon": [8.0, math.inf], "delta": [1e-5], "adjacency": ["add-remove"]}
-    result = sweep(data, grid, 1, tmp_path, 1)
+    result = sweep_dataset(data, grid, 1, tmp_path, workers=1)
     noisy, exact = result.runs
     assert noisy.result is not None
     assert (noisy.result["bad_records"], noisy.result["bad_held_out"]) == (1, 0)
@@ -433,14 +421,14 @@ def test_digest_of_data() -> None:
 def test_refused_runs_are_not_counted_among_those_taken_over(tmp_path: Path) -> None:
     """Repeating a sweep takes over every run that can be made: those refused are none that would run again."""
     grid = {"protection": ["masked", "none"], "method": ["fedpft"]}
-    refused = [run for run in sweep(dataset(), grid, 1, tmp_path, 1).runs if run.result is None]
+    refused = [run for run in sweep_dataset(dataset(), grid, 1, tmp_path, workers=1).runs if run.result is None]
     assert len(refused) == 1
-    assert sweep(dataset(), grid, 1, tmp_path, 1).notes[0] == "1 of 1 runs were taken over"
+    assert sweep_dataset(dataset(), grid, 1, tmp_path, workers=1).notes[0] == "1 of 1 runs were taken over"
 
 
 def test_refused_settings_stay_in_every_output(tmp_path: Path) -> None:
     """A setting that is refused has a row with a dash and its reason in the table, and is in CSV and JSON."""
-    result = sweep(dataset(), {"method": ["fedcgs", "magic"], "reference": [False]}, 1, tmp_path)
+    result = sweep_dataset(dataset(), {"method": ["fedcgs", "magic"], "reference": [False]}, 1, tmp_path)
     row, (note, *_) = result.table.rows[1], result.table.notes
     assert row == ("magic", "–¹")
     assert note.startswith("¹ Refused: unknown method 'magic'")

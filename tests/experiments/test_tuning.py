@@ -21,7 +21,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import play_rounds, simulate_dataset
-from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune
+from secagg.experiments.tuning import SETTINGS_FILE, Tuning, tune_dataset
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import plan_cost
 from secagg.plan_facts.policy_writing import policy_accepting
@@ -192,7 +192,7 @@ def test_what_was_found_can_be_used(tmp_path: Path) -> None:
     """The file holds what stays and what was found of the best seed; simulate takes its words as parameters."""
     tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1 epochs=1:3", "population=2 interval=1")
     grid = {"clients": [6], "rounds": [3], "reference": [False], "protection": ["none"]}
-    result = tune(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
+    result = tune_dataset(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
     (found,) = result.found
     words = found.parameters
     assert (tmp_path / SETTINGS_FILE.format("")).read_text().split() == words.split()
@@ -204,7 +204,7 @@ def test_what_was_found_can_be_used(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "results.json").read_text())
     assert len(content["runs"]) == 2
     assert len(content["summary"]) == 1
-    again = tune(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
+    again = tune_dataset(data(), tuning, grid, seeds=2, out=tmp_path, workers=1)
     assert again.found == result.found
     assert "2 of 2 runs were taken over" in again.sweep.notes
 
@@ -213,7 +213,7 @@ def test_what_each_search_found_is_named(tmp_path: Path) -> None:
     """Of several searches each says in what it differs from the others, and which file is its own."""
     tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1", "population=2 interval=1")
     grid = {"clients": [6, 8], "rounds": [2], "reference": [False], "protection": ["none"]}
-    first, second = tune(data(), tuning, grid, seeds=1, out=tmp_path, workers=1).found
+    first, second = tune_dataset(data(), tuning, grid, seeds=1, out=tmp_path, workers=1).found
     assert (first.search, second.search) == ("clients 6", "clients 8")
     for found in (first, second):
         assert (tmp_path / found.file).read_text().split() == found.parameters.split()
@@ -226,10 +226,10 @@ def test_shards_make_the_same(tmp_path: Path) -> None:
     tuning = Tuning("fedavg", "clip=5", "rate=log:0.01:1", "population=2 interval=1")
     grid = {"clients": [6], "rounds": [2], "reference": [False], "protection": ["none"], "noise_seed": [0]}
     for shard in ("1/2", "2/2"):
-        tune(data(), tuning, grid, seeds=2, out=tmp_path / "shards", workers=1, shard=shard)
+        tune_dataset(data(), tuning, grid, seeds=2, out=tmp_path / "shards", workers=1, shard=shard)
     assert not (tmp_path / "shards" / SETTINGS_FILE.format("")).exists()
-    collected = tune(data(), tuning, grid, seeds=2, out=tmp_path / "shards", workers=1, collect=True)
-    assert collected.found == tune(data(), tuning, grid, seeds=2, out=tmp_path / "one", workers=1).found
+    collected = tune_dataset(data(), tuning, grid, seeds=2, out=tmp_path / "shards", workers=1, collect=True)
+    assert collected.found == tune_dataset(data(), tuning, grid, seeds=2, out=tmp_path / "one", workers=1).found
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.experiments.simulation import simulate_dataset
-from secagg.experiments.sweep import sweep
+from secagg.experiments.sweep import sweep_dataset
 
 VALIDATED = SimulationSettings(validate=0.25, clients=4, radius=8.0)
 
@@ -107,7 +107,7 @@ def test_baselines_are_validated_on_the_same_records() -> None:
 
 def test_sweep_validates(tmp_path: Any) -> None:
     """A sweep takes the fraction like any setting, and lists what is not private."""
-    result = sweep(dataset(), {"validate": [0.25], "clients": [4], "radius": [8.0]}, 1, tmp_path, 1)
+    result = sweep_dataset(dataset(), {"validate": [0.25], "clients": [4], "radius": [8.0]}, 1, tmp_path, workers=1)
     direct = simulate_dataset(dataset(), VALIDATED).to_json()
     assert [run.result["accuracy"] for run in result.runs if run.result] == [direct["accuracy"]]
     assert "accuracy" in result.to_json()["not_private"]
@@ -118,4 +118,4 @@ def test_captions_name_the_records(tmp_path: Any) -> None:
     """Where a sweep tries several fractions, its caption names every kind of records that accuracy is measured on."""
     grid = {"validate": [0.0, 0.25], "clients": [4], "radius": [8.0]}
     said = "Accuracy (%) on the held-out records of small or 25 % of the training records of small, held out:"
-    assert sweep(dataset(), grid, 1, tmp_path, 1).table.caption.startswith(said)
+    assert sweep_dataset(dataset(), grid, 1, tmp_path, workers=1).table.caption.startswith(said)

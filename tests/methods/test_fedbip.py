@@ -185,7 +185,8 @@ def test_concepts_lower_the_loss_that_they_are_trained_by(feature_map: FeatureMa
     trained = train_concepts(latents, start, records, ConceptTraining(8, 0.1, 16), seeded(7))
 
     def loss(vectors: tuple[np.ndarray, np.ndarray]) -> float:
-        told = tell(*(torch.tensor(each[rows], dtype=torch.float32) for each, rows in zip(vectors, records[1:])))  # noqa: B905
+        pairs = zip(vectors, records[1:], strict=True)
+        told = tell(latents, *(torch.tensor(each[rows], dtype=torch.float32) for each, rows in pairs))
         shaped = torch.tensor(z, dtype=torch.float32).reshape(-1, *latents.shape)
         with torch.inference_mode():
             random = (torch.Generator().manual_seed(number) for number in range(20))

@@ -231,7 +231,7 @@ def test_rounds_lead_to_a_public_model_and_models_of_ones_own(name):
     inputs = RECORDS / GRID.unit(DIMENSION)
     for state, rows in zip(states, THIRDS, strict=True):
         models = last.personal(state, opened)
-        assert set(models) == {"fedpcl": {"global", "own"}, "fedproto": {"global", "head"}}[name]
+        assert set(models) == {"fedpcl": {"global", "own", "padded"}, "fedproto": {"global", "head"}}[name]
         for model in models.values():
             model.require_fit(CLASSES, DIMENSION)
             assert read_model(to_safetensors(model, {}))[0].digest == model.digest
@@ -277,6 +277,18 @@ def test_own_prototypes_predict_no_class_that_the_member_lacks():
     assert set(np.unique(models["global"].predict(inputs))) > {0, 1}
 
 
+def test_padded_prototypes_are_the_shared_ones_of_classes_that_the_member_lacks():
+    """What the paper predicts by: the most similar of its own prototypes, and of the shared ones where it has none."""
+    alone = np.flatnonzero(LABELS < 2)
+    played, states, _ = play(first("fedpcl"), [alone, np.flatnonzero(LABELS >= 2)])
+    last, opened = played[-1]
+    models = last.personal(states[0], opened)
+    padded, own, shared = (models[name].tensors["prototypes"] for name in ("padded", "own", "global"))
+    assert np.array_equal(padded, np.concatenate([own[:2], shared[2:]]))
+    assert not np.array_equal(padded[:2], shared[:2])
+    assert models["padded"].program.name == f"similar:{WIDTH}"
+
+
 @every_method
 @pytest.mark.parametrize("rows", [[], [0], list(np.flatnonzero(LABELS == 1))], ids=["none", "one", "one class"])
 def test_few_records_are_no_exception(name, rows):
@@ -288,13 +300,60 @@ def test_few_records_are_no_exception(name, rows):
 
 
 @every_method
-def test_training_that_gives_no_number_leaves_the_projection_as_it_was(name):
+@pytest.mark.parametrize("wildly", [{"optimiser": "sgd", "momentum": 0.99}, {"optimiser": "adam"}], ids=str)
+def test_training_that_gives_no_number_leaves_the_projection_as_it_was(name, wildly):
     """At an absurd rate a member goes on with what it had: nothing is raised, and no NaN is sent or kept."""
-    wild = first(name, rate=1e30, momentum=0.99, epochs=3)
+    wild = first(name, rate=1e30, epochs=3, **wildly)
     played, states, _ = play(wild, THIRDS)
     program = wild.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
-    assert all(np.isfinite(Kept.of(state, program, CLASSES).flat).all() for state in states)
+    kept = [Kept.of(state, program, CLASSES, optimiser=wild.optimiser).flat for state in states]
+    assert all(np.isfinite(row).all() for row in kept)
     assert all(opened.blocks["counts"].sum() == 80 for _, opened in played)
+
+
+@every_method
+def test_moments_go_on_with_the_round_that_is_kept(name):
+    """Adam's steps and moments are in the state, zero before any training, and a round tried again counts once."""
+    round_ = first(name)
+    program = round_.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
+    played, _, _ = PLAYED[name]
+    before, steps = contribution(round_, THIRDS[0]).state, 0
+    for number, (again, _) in enumerate(played[1:], start=1):
+        moments = Kept.of(before, program, CLASSES).flat[program.size :]
+        assert moments[-1] == steps
+        assert moments.any() == (number > 1)
+        lost, kept = (contribution(again, THIRDS[0], before, turn=number).state for _ in range(2))
+        assert lost == kept
+        before, steps = kept, steps + 1  # 27 records are one batch
+    assert Kept.of(before, program, CLASSES).flat[-1] == len(played) - 1
+
+
+@every_method
+def test_moments_decide_where_training_goes(name):
+    """A member whose state has lost its moments trains to other tensors, and one by SGD keeps none."""
+    (_, _), (round_, _), _ = PLAYED[name][0]
+    program = round_.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
+    state = contribution(round_, THIRDS[0], contribution(first(name), THIRDS[0]).state).state
+    kept = Kept.of(state, program, CLASSES)
+    forgotten = replace(kept, flat=np.where(np.arange(len(kept.flat)) < program.size, kept.flat, 0.0)).to_bytes()
+    found = [Kept.of(contribution(round_, THIRDS[0], each).state, program, CLASSES) for each in (state, forgotten)]
+    assert not np.array_equal(found[0].tensors["weight"], found[1].tensors["weight"])
+    by_sgd = contribution(first(name, optimiser="sgd"), THIRDS[0]).state
+    with pytest.raises(BadInput, match="the private state holds"):
+        Kept.of(by_sgd, program, CLASSES)
+    assert len(Kept.of(by_sgd, program, CLASSES, optimiser="sgd").flat) == program.size
+
+
+@every_method
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [({"momentum": 0.5}, "momentum 0.5 .* not for adam"), ({"optimiser": "adamw"}, "give adam or sgd"),
+     ({"gradients": 1}, "method fedp.* has no parameter 'gradients'")],
+)  # fmt: skip
+def test_what_adam_cannot_be_is_refused(name, wrong, words):
+    """Adam takes no momentum, and no sum of gradients at the broadcast state, where members would keep no moments."""
+    with pytest.raises(BadInput, match=words):
+        first(name, **wrong)
 
 
 @every_method

@@ -57,7 +57,7 @@ def contribution(round_: LocalProjection, state: bytes = b"", sigma: float = 3.0
 def kept_of(round_: LocalProjection, state: bytes) -> Kept:
     """What a member kept."""
     program = round_.local_program(DIMENSION, np.zeros((1, CLASSES, WIDTH)))
-    return Kept.of(state, program, CLASSES, sends_others=True)
+    return Kept.of(state, program, CLASSES, optimiser=round_.optimiser, sends_others=True)
 
 
 @settings(max_examples=40, deadline=None)
@@ -147,7 +147,8 @@ def test_what_is_sent_knows_nothing_of_ones_own_models(name: str) -> None:
 @every_method
 def test_what_is_sent_is_trained_with_the_plans_noise(name: str) -> None:
     """The tensors that a member sends by differ from those trained without noise, and move more under more noise."""
-    start, round_ = contribution(begun(name)).state, second(name)
+    by_sgd = {"optimiser": "sgd", "noisy_rate": 0.1}  # whose steps are as long as the noise
+    start, round_ = contribution(begun(name, **by_sgd)).state, second(name, **by_sgd)
     before = kept_of(round_, start)
     moved = []
     for sigma in (0.0, 4.0e6, 4.0e7):
@@ -190,7 +191,9 @@ def test_state_holds_both(name: str) -> None:
     kept = kept_of(begun(name), state)
     assert isinstance(kept.sends, Untainted)
     assert kept.to_bytes() == state
-    assert set(tensors_of(kept.program, kept.sends.value)) == set(kept.program.shapes)
+    assert set(tensors_of(kept.program, kept.sends.value[: kept.program.size])) == set(kept.program.shapes)
+    assert (kept.flat[-1], kept.sends.value[-1]) == (2, 2)  # batches of an epoch, and noisy steps
+    assert not np.array_equal(kept.flat[kept.program.size :], kept.sends.value[kept.program.size :])
     with pytest.raises(BadInput, match="the private state holds"):
         Kept.of(state, kept.program, CLASSES)
     with pytest.raises(BadInput, match="the private state holds"):

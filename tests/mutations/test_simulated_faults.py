@@ -104,8 +104,11 @@ def swapped(patch: pytest.MonkeyPatch) -> None:
     honest = BlockNoise.segments_of
 
     def wrong(self: BlockNoise, of: Callable[[float], float]) -> Any:
-        other = {self.sigma: self.off_diagonal or self.sigma, self.off_diagonal: self.sigma}
-        return honest(self, lambda sigma: of(other[sigma]))
+        found = honest(self, of)
+        if self.off_diagonal is None:
+            return found
+        on, off = of(self.sigma), of(self.off_diagonal)
+        return tuple(({on: off, off: on}[sigma], count) for sigma, count in found)
 
     patch.setattr(BlockNoise, "segments_of", wrong)
 
@@ -195,7 +198,7 @@ FAULTS = (
     Common("noise for a member who looks on too", blind, "", {"colluders": 0}),
     Common("noise for colluders too", share_for(lambda found, colluders: found.fewest + colluders), ""),
     Common("the same noise for all", drawn(same_noise), "are the same", {"refine": 1}),
-    Common("less noise from seeds", less_from_seeds, "what seeds leave in sum 1"),
+    Common("less noise from seeds", less_from_seeds, "the noise that stays in sum 1"),
     Common("diagonal and rest swapped", swapped, ", diagonal"),
     Common("census without noise", drawn(silent_census), "census", {"class_gate": 1, "epsilon": 30.0}),
     Common("client by √records", root_of_records, "", CLIENT),

@@ -1,9 +1,11 @@
 """DP-SGD inside a member. Each statistical test fails a sound source with probability below 10⁻⁶, over its seed."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -209,6 +211,36 @@ def test_every_step_draws_its_records_anew(monkeypatch):
     assert values.min() > FALSE_FAILURE / len(values)
 
 
+def test_adams_moments_come_from_noisy_means_alone():
+    """Each step is that of `torch.optim.Adam` on the noisy mean gradient, with decay added after the noise.
+
+    The noisy mean is read from a step of SGD at the same parameters with the same draws.
+    """
+    records, labels = some_records(SOFTMAX, 40)
+    settings = DpSgdSettings(0.01, 1, 0.5, 1.0, 1 << 20, 4.0e6, 20.0, "adam", 0.3)
+    plain = replace(settings, rate=1.0, optimiser="sgd", decay=0.0)
+    start = np.concatenate([some_parameters(SOFTMAX), np.zeros(2 * SOFTMAX.size + 1)])
+    weights = torch.tensor(start[: SOFTMAX.size], dtype=torch.float32)
+    adam, mirror = torch.optim.Adam([weights], lr=0.01, weight_decay=0.3), seeded("adam")
+    for _ in range(5):
+        at = weights.numpy().astype(np.float64)
+        noisy = at - private(SOFTMAX, at, records, labels, plain, mirror)
+        weights.grad = torch.tensor(noisy, dtype=torch.float32)
+        adam.step()
+    row = private(
+        SOFTMAX,
+        start.astype(np.float32).astype(np.float64),
+        records,
+        labels,
+        replace(settings, steps=5),
+        seeded("adam"),
+    )
+    state = adam.state[weights]
+    for found, expected in zip(np.split(row[:-1], 3), (weights, state["exp_avg"], state["exp_avg_sq"]), strict=True):
+        assert np.allclose(found, expected.numpy(), rtol=1e-5, atol=1e-7)
+    assert row[-1] == 5
+
+
 def test_private_training_learns():
     """With noise far below the sum, 60 sampled steps tell more than nine in ten records right."""
     records, labels = some_records(SOFTMAX, 300)
@@ -226,6 +258,8 @@ def test_private_training_learns():
         *({"sampling_rate": value} for value in (0.0, -0.1, 1.1, 2.0**-31, np.nan)),
         *({"levels": value} for value in (0, -1, (1 << 26) + 1)),
         *({"sigma": value} for value in (-1.0, 1.0, 1.99, 1e13, np.inf, np.nan)),
+        *({"decay": value} for value in (-1.0, np.inf, np.nan)),
+        {"optimiser": "adamw"},
     ],
     ids=str,
 )

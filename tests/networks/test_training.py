@@ -13,7 +13,7 @@ from secagg.networks import TrainingSettings, program_named, record_gradients, t
 from secagg.networks.programs import named_parameters
 from secagg.networks.training import CHUNK, shuffled
 from tests.architecture.source import ROOT
-from tests.networks.models import SEED, every_program, seeded, some_parameters, some_records
+from tests.networks.models import PROGRAMS, SEED, every_program, seeded, some_parameters, some_records
 
 ONCE = TrainingSettings(epochs=1, rate=0.1, batch=8)
 ALL_AT_ONCE = TrainingSettings(epochs=3, rate=0.05, batch=8, momentum=0.9, proximal=0.3, decay=0.01)
@@ -47,6 +47,53 @@ def test_training_is_sgd_of_the_loss_as_stated(program, settings):
     found = train(program, start, records, labels, settings, seeded("batches"))
     assert found.dtype == np.float64
     assert np.allclose(found, flat.detach().numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("program", [each for each in PROGRAMS if "group" not in each.name], ids=lambda each: each.name)
+def test_training_by_adam_is_torchs(program):
+    """Twenty steps in two trainings, the second from the row of the first, are those of one `torch.optim.Adam`.
+
+    With L2 decay, for tensors one by one; the row has float32's numbers, so that a file of it loses nothing. Group
+    normalisation is left out: what it makes invariant has gradients that are rounding alone, which Adam enlarges.
+    """
+    (records, labels), start = some_records(program, 20), some_parameters(program)
+    settings = TrainingSettings(5, 0.01, 10, decay=0.1, optimiser="adam")
+    flat = torch.tensor(start, dtype=torch.float32)
+    tensors = {name: part.detach().requires_grad_() for name, part in named_parameters(program, flat).items()}
+    optimizer = torch.optim.Adam(tensors.values(), lr=0.01, weight_decay=0.1)
+    randomness, row = seeded("adam"), np.concatenate([start, np.zeros(2 * program.size + 1)])
+    for _ in range(10):
+        for rows in np.split(shuffled(20, randomness), 2):
+            optimizer.zero_grad()
+            program.loss(tensors, torch.tensor(records[rows]), torch.tensor(labels[rows])).backward()
+            optimizer.step()
+    randomness = seeded("adam")
+    for _ in range(2):
+        row = train(program, row, records, labels, settings, randomness)
+    states = [optimizer.state[each] for each in tensors.values()]
+    expected = [list(tensors.values()), *([each[key] for each in states] for key in ("exp_avg", "exp_avg_sq"))]
+    found = np.split(row[:-1], 3)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert np.allclose(ours, torch.cat([each.detach().ravel() for each in theirs]).numpy(), rtol=0, atol=1e-7)
+    assert row[-1] == 20
+    assert np.array_equal(row, row.astype(np.float32))
+
+
+@pytest.mark.parametrize("wrong", [{"momentum": 0.5}, {"proximal": 0.1}, {"optimiser": "adamw"}], ids=str)
+def test_adam_with_other_terms_is_refused(wrong):
+    """Momentum and the proximal term are SGD's, and another optimiser has no name."""
+    with pytest.raises(BadInput, match=r"not for adam|give adam or sgd"):
+        TrainingSettings(**{"epochs": 1, "rate": 0.1, "batch": 8, "optimiser": "adam"} | wrong)
+
+
+def test_row_without_moments_is_refused():
+    """Adam trains from a row with its moments, SGD from one without."""
+    program = program_named("softmax", 7, 3)
+    records, labels = some_records(program, 20)
+    adam = TrainingSettings(1, 0.1, 8, optimiser="adam")
+    for settings, size in ((adam, program.size), (ONCE, 3 * program.size + 1)):
+        with pytest.raises(BadInput, match="parameters by"):
+            train(program, np.zeros(size), records, labels, settings, seeded("row"))
 
 
 @every_program

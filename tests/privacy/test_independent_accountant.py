@@ -108,10 +108,15 @@ The claim takes each block to move by 2·M lengths of a record, though no two re
 """
 
 
+def setup_of(**choices: Any) -> RoundSetup:
+    """A plan with the default for surplus noise."""
+    return make_setup(**{"surplus_noise": SurplusNoise.AUTO, **choices})
+
+
 @cache
 def planned(name: str) -> RoundSetup:
     """One of the plans, the same in all tests."""
-    return make_setup(**PLANS[name])
+    return setup_of(**PLANS[name])
 
 
 def excess(setup: RoundSetup) -> float:
@@ -167,7 +172,7 @@ def test_exact_law_is_that_of_a_rounded_gaussian(name: str) -> None:
 def test_records_reach_what_is_charged(method: str, adjacency: Adjacency) -> None:
     """Vectors that members make of records reach the accountant's μ² for the worst neighbours, and never exceed it."""
     parameters = (("refine", 0),) if method == "fedcgs" else ()
-    setup = make_setup(method=method, parameters=parameters, adjacency=adjacency, normalise=Normalisation.UNIT)
+    setup = setup_of(method=method, parameters=parameters, adjacency=adjacency, normalise=Normalisation.UNIT)
     account, variances = Account(setup.plan, setup), Account(setup.plan, setup).variances(setup.sum, 1)
 
     def cost(records: np.ndarray, labels: list[int]) -> float:
@@ -236,7 +241,7 @@ def first_level_counts_one_more(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
     """The first level is calibrated for one honest share more than there is."""
     lower = lambda missing, fewest: NoiseLevel(missing, fewest + (missing == 0))  # noqa: E731
     monkeypatch.setattr(secagg.plan_facts.noise_plan, "NoiseLevel", lower)
-    return make_setup(**FOUR_OF_TEN)
+    return setup_of(**FOUR_OF_TEN)
 
 
 def lowest_part_is_small(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
@@ -244,14 +249,14 @@ def lowest_part_is_small(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
     whole = NoiseCalibration.parts.fget
     less = lambda self: (tuple((0.97 * sigma, size) for sigma, size in whole(self)[0]), *whole(self)[1:])  # noqa: E731
     monkeypatch.setattr(NoiseCalibration, "parts", property(less))
-    return make_setup(**FOUR_OF_TEN)
+    return setup_of(**FOUR_OF_TEN)
 
 
 def part_is_removed_early(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
     """Each part is removed too where one client more is missing."""
     early = lambda missing, segments: RemovableNoise(missing + 1, segments)  # noqa: E731
     monkeypatch.setattr(secagg.plan_facts.facts, "RemovableNoise", early)
-    return make_setup(**FOUR_OF_TEN)
+    return setup_of(**FOUR_OF_TEN)
 
 
 def multiplier_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
@@ -264,7 +269,7 @@ def multiplier_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> RoundSetup:
         return replace(layout, blocks=tuple(blocks))
 
     monkeypatch.setattr(secagg.plan_facts.facts, "layout_of", tripled)
-    return make_setup(**FOUR_OF_TEN)
+    return setup_of(**FOUR_OF_TEN)
 
 
 FAULTS = [first_level_counts_one_more, lowest_part_is_small, part_is_removed_early, multiplier_is_not_counted]
@@ -273,7 +278,7 @@ FAULTS = [first_level_counts_one_more, lowest_part_is_small, part_is_removed_ear
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_found(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the levels, the parts, their removal or the multiplier costs clearly more than the plan claims."""
-    assert excess(make_setup(**FOUR_OF_TEN)) < 1 + ERROR
+    assert excess(setup_of(**FOUR_OF_TEN)) < 1 + ERROR
     assert excess(fault(monkeypatch)) > 1.01
 
 

@@ -64,8 +64,7 @@ def test_promises_are_told_apart():
 @pytest.mark.parametrize(("clients", "colluders", "dropouts"), [(5, 1, 1), (7, 2, 1), (6, 0, 0)])
 def test_shares_name_who_must_be_honest(clients, colluders, dropouts):
     """Of shares that stay the sentences count the honest ones needed, say what one fewer costs, and trust no server."""
-    keep = SurplusNoise.KEEP
-    setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts, surplus_noise=keep)
+    setup = make_setup(clients=clients, colluders=colluders, dropouts=dropouts)
     rows = dict(explain(setup.facts))
     fewest = setup.facts.fewest - max(colluders, 1)
     assert f"at least {fewest} of {clients} clients add their share of the noise and keep it secret" in rows["promise"]
@@ -84,7 +83,7 @@ def test_removed_noise_asks_for_the_honest_ones_of_each_sum(chosen):
 
     One more known share costs what the sentence says, at the worst number of missing clients.
     """
-    setup = make_setup(**chosen)
+    setup = make_setup(surplus_noise=SurplusNoise.AUTO, **chosen)
     claim, plan, rows = setup.facts.claim, setup.plan, dict(explain(setup.facts))
     assert f"holds while all but {plan.colluders} of the clients in a sum add their share" in rows["promise"]
     assert rows["noise of one party"].endswith(f"in each sum all but {plan.colluders} must be honest")

@@ -171,9 +171,12 @@ def left(setup: RoundSetup, missing: int) -> list[tuple[float, int]]:
 
 
 def test_plan_show_has_sigma_of_every_level() -> None:
-    """The row on surplus noise gives σ of what is left for each number of missing clients."""
+    """The row on surplus noise says when there is any, and σ of what is left for each number of missing clients."""
+    kept = planned(4, SurplusNoise.KEEP, dropouts=1, colluders=1)
+    assert dict(explain(kept.facts))["surplus noise"].startswith("it is kept: if no client is missing,")
     setup = planned(13, dropouts=4)
     said = dict(explain(setup.facts))["surplus noise"]
+    assert said.startswith("if fewer than 3 clients are missing,")
     assert all(f"with {missing} missing" in said for missing in ("0", "1 to 2", "3 to 4"))
     calibration = setup.sum.calibration
     assert calibration is not None

@@ -34,7 +34,7 @@ def _held(dealer: int, levels: int = 0) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 7, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 8, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "min_clients_in_sum": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}

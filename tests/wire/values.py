@@ -105,7 +105,9 @@ def _plans(promise: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Plan
             "classes": tuple(draw(st.lists(_SHOWN.filter(len), min_size=2, max_size=4, unique=True))),
             "parameters": json.dumps({draw(_SHOWN): 1}, separators=(",", ":")),
         }
-        return Plan(**chosen | draw(promise))
+        chosen |= draw(promise)
+        levels = sorted(draw(st.sets(st.integers(0, 4095), max_size=2))) if chosen["noise"] == "client" else ()
+        return Plan(**chosen | {"noise_levels": tuple(levels)})
 
     return draw_plan()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,11 @@ from numpy.typing import NDArray
 SIDE, WIDTH, CHANNELS = 8, 8, 4
 DIMENSION = CHANNELS * 4 * 4
 """Of a latent: its sides are half of the picture's."""
+WORDS = ("a", "style", "of", "photo", "dog", "*")
+"""What the tokenizer knows as one token each."""
+TOKENS = 12
+"""Of every prompt, padded."""
+START, END = "<|startoftext|>", "<|endoftext|>"
 
 
 def save_diffusion(folder: Path, seed: int = 0, like_stable: bool = False) -> Path:
@@ -44,6 +51,41 @@ def save_diffusion(folder: Path, seed: int = 0, like_stable: bool = False) -> Pa
     )
     for part, each in (("vae", vae), ("unet", unet), ("scheduler", scheduler)):
         each.save_pretrained(folder / part)
+    return folder
+
+
+def save_text_encoder(folder: Path, words: Sequence[str] = WORDS, width: int = WIDTH, seed: int = 0) -> Path:
+    """Add a tiny text encoder with random weights and its tokenizer, in the files that Stable Diffusion 1 has."""
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    torch.manual_seed(seed)
+    letters = sorted(set("".join(words)))
+    vocabulary = dict.fromkeys(letters + [f"{letter}</w>" for letter in letters])
+    merges = []
+    for word in words:
+        *inner, last = word
+        parts = [*inner, f"{last}</w>"]
+        while len(parts) > 1:
+            merges.append(f"{parts[0]} {parts[1]}")
+            parts = [parts[0] + parts[1], *parts[2:]]
+            vocabulary[parts[0]] = None
+    numbers = {token: number for number, token in enumerate([*vocabulary, START, END])}
+    special = {"bos_token": START, "eos_token": END, "unk_token": END, "pad_token": END}
+    config = special | {"tokenizer_class": "CLIPTokenizer", "model_max_length": TOKENS}
+    (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
+    for name, content in (
+        ("vocab.json", json.dumps(numbers)),
+        ("merges.txt", "\n".join(["#version: 0.2", *merges, ""])),
+        ("tokenizer_config.json", json.dumps(config)),
+        ("special_tokens_map.json", json.dumps(special)),
+    ):
+        (folder / "tokenizer" / name).write_text(content, encoding="utf-8")
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": TOKENS}
+    ends = {"bos_token_id": numbers[START], "eos_token_id": numbers[END], "pad_token_id": numbers[END]}
+    model = CLIPTextModel(
+        CLIPTextConfig(vocab_size=len(numbers), hidden_size=width, intermediate_size=2 * width, **sizes, **ends)
+    )
+    model.save_pretrained(folder / "text_encoder")
     return folder
 
 

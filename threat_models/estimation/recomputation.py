@@ -131,11 +131,18 @@ def honest_shares(plan: Plan, clients: int) -> int:
     return max(1, fewest - max(plan.colluders, int(shown)))
 
 
-def levels_of(plan: Plan, clients: int) -> tuple[NoiseLevel, ...]:
-    """Return the plan's noise levels, each with as many more `honest_shares` as fewer clients are missing."""
-    size = plan.cohort or clients
-    most = size - max(plan.min_clients_in_sum, size - plan.dropouts)
-    return tuple(NoiseLevel(each, honest_shares(plan, clients) + most - each) for each in plan.noise_levels)
+def share_left(plan: Plan, clients: int, missing: int) -> float:
+    """Compute the part of a noise share's variance that is left in a sum which `missing` clients are not in.
+
+    Where noise levels remove surplus noise, as many shares as are honest there have the variance that the fewest have.
+    """
+    level = next((each for each in plan.noise_levels if missing <= each), None)
+    if level is None:
+        return 1.0
+    present = plan.cohort or clients
+    most = present - max(plan.min_clients_in_sum, present - plan.dropouts)
+    fewest = honest_shares(plan, clients)
+    return fewest / (fewest + most - level)
 
 
 def second_opinion(plan: Plan, honest: int, found: Found | None = None, *, consortium: int = 0) -> SecondOpinion:

@@ -3,8 +3,8 @@
 Canaries are records whose gradient is at the clip in every step, each in a direction of its own. A training runs with
 half of as many directions as it has numbers: the noise of one number is independent of the others', and so is whether a
 record is drawn, so that each number is a trial of its own, with a canary or without one. The steps are `dp_sgd`'s, with
-the plan's sampling rate q, noise σ and number of steps T; what one sees are the noisy sums x of all steps, or, where
-training moves by others than it shows, what leaves it: their sum, by which presence is guessed then.
+the plan's sampling rate q, noise σ and number of steps T; what one sees are the noisy sums x of all steps. If they do
+not add up to what the training returns, presence is guessed by what it returns.
 
 The test. With s = σ over the clip, Σ log(1 − q + q·exp((x − ½)/s²)) is the log-likelihood ratio, and its sign is the
 best guess of whether the canary is there (Neyman & Pearson 1933). It is right with probability ½·(1 + δ(0)) at most.

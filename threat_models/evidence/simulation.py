@@ -33,7 +33,6 @@ from secagg.plan_facts.noise_plan import training_of
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.plan_facts.records import LocalRecords
 from secagg.privacy import Adjacency, Unit, discrete_gaussian
-from secagg.privacy.noise_levels import parts_of
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from threat_models.attacks.gaussian_likelihood import MOMENTS
@@ -41,7 +40,7 @@ from threat_models.attacks.gaussian_likelihood import total as summed
 from threat_models.estimation.chi_square import NoisePart
 from threat_models.estimation.empirical_sensitivity import longest_of, longest_parts
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
-from threat_models.estimation.recomputation import SecondOpinion, honest_shares, levels_of, second_opinion
+from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, share_left
 from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
 from threat_models.evidence.training_noise import TrainingWatch
 from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
@@ -89,10 +88,10 @@ def rehearse(
     known = _knowledge(federation, setup, first, settings, with_gradients(features.map))
     known = replace(known, parts={each.number: each.exact for each in (*first.earlier, first)})
     # The second session holds all clients but the last, with fresh noise, and no head. The protocol is not run again:
-    # its sum is that of the vectors, and of the noise that seeds leave, bit for bit, whatever the protection.
+    # its sum is that of the vectors, with the removable noise that stays, whatever the protection.
     *members, _ = sorted(set(setup.context.clients) - set(federation.dropouts))
     vectors = {member: prepare(setup, federation.members[member], member, b"")[0] for member in members}
-    total = np.sum(list(vectors.values()), axis=0) + _kept_noise(setup, len(members))
+    total = np.sum(list(vectors.values()), axis=0) + _noise_that_stays(setup, members)
     sessions = (first, _session(setup, tuple(members), total, vectors, {}))
     found = Rehearsal(sessions, known, federation.notes)
     try:  # the defaults of a member's policy, but for what reading a plan concedes
@@ -109,14 +108,12 @@ def rehearse(
     return replace(found, opinion=second_opinion(plan, honest_shares(plan, clients), watch.found, consortium=clients))
 
 
-def _kept_noise(setup: RoundSetup, members: int) -> Integers:
-    """Draw the noise of so many members' seeds that is not removed from a sum of them; zeros where none stays."""
-    missing = len(setup.context.clients) - members
-    kept = [each.segments for each in setup.context.removable if missing > each.missing]
-    total = np.zeros(setup.context.length, dtype=np.int64)
-    for segments in kept * members:
-        total += discrete_gaussian(segments, OperatingSystem())
-    return total
+def _noise_that_stays(setup: RoundSetup, members: Sequence[int]) -> Integers:
+    """Draw the removable noise of all members that is not removed from their sum, beside that in their vectors."""
+    missing = len(setup.context.clients) - len(members)
+    stays = (each.segments for each in setup.sum.context.removable if missing > each.missing for _ in members)
+    noise = (discrete_gaussian(segments, OperatingSystem()) for segments in stays)
+    return sum(noise, np.zeros(setup.sum.layout.length, dtype=np.int64))
 
 
 def _test(watches: Sequence[_NoiseWatch | TrainingWatch]) -> SharesTested:
@@ -308,7 +305,7 @@ def images_of(inputs: NDArray[Any]) -> NDArray[np.uint8]:
     return pixels[..., None] if pixels.ndim == 3 else pixels
 
 
-SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5)
+SETTINGS = GenerationSettings(count=20, steps=20, strength=0.5, guidance=1.0)
 """Start from the middle of the diffusion schedule, where more of the means is left than the server may start with."""
 
 
@@ -360,8 +357,8 @@ class _NoiseWatch:
 
     Members run their own code (`contribution_of`); a witness stands where the round is and keeps what it contributed,
     so that the rest of a member's vector is its noise. Of helpers, whose noise leaves in the sum alone, it is
-    the opened sum less all contributions; of members' noise from seeds, what stays in the opened sum beside their
-    vectors. Nothing of a calibration is used: σ of each entry is read from the plan.
+    the opened sum less all contributions; so is what stays of noise that members could have removed. Nothing of a
+    calibration is used: σ of each entry is read from the plan.
     `found` are the longest parts, by kind of sum and block.
     """
 
@@ -370,8 +367,6 @@ class _NoiseWatch:
         self._cast = federation
         self._plan = plan
         self._by_clients = plan.noise == NoiseFrom.CLIENT
-        clients = len(federation.members)
-        self._fewest, self._levels = honest_shares(plan, clients), levels_of(plan, clients)
         self._exact: dict[tuple[int, int], Blocks] = {}
         self.shares: list[Share] = []
         self.steps: tuple[Variance, ...] = ()
@@ -386,10 +381,10 @@ class _NoiseWatch:
         self._exact[setup.number, member] = watched.made[-1]
         if self._by_clients:
             name = f"{setup.context.names[member]} in sum {setup.number}"
-            self._note(setup, name, vector - setup.sum.layout.flatten(watched.made[-1]), self._own)
+            self._note(setup, name, vector - setup.sum.layout.flatten(watched.made[-1]))
             for _ in range(self._redraws(setup, len(self._cast.members), MOST_DRAWN)):
                 empty, _ = prepare(replace(setup, known_round=watched), records.take(NOTHING), member, state)
-                self._add(setup, empty - setup.sum.layout.flatten(watched.made[-1]), self._own)
+                self._add(setup, empty - setup.sum.layout.flatten(watched.made[-1]))
         return vector, kept
 
     def exact_of(self, setup: RoundSetup, member: int) -> Integers:
@@ -402,14 +397,12 @@ class _NoiseWatch:
         members = played.result.members
         exact = np.sum([self.exact_of(setup, member) for member in members], axis=0)
         if not self._by_clients:
-            self._note(setup, f"sum {setup.number}", opened - exact, self._own)
+            self._note(setup, f"sum {setup.number}", opened - exact)
             nothing = np.zeros(setup.sum.layout.length, dtype=np.int64)
             for _ in range(self._redraws(setup, 1, MOST_SESSIONS * setup.sum.layout.length)):
-                self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total, self._own)
+                self._add(setup, run_session(setup, self._cast.keys, lambda member: nothing, {}).total)
         else:
-            self._note_rest(
-                setup, opened - np.sum([played.vectors[member] for member in members], axis=0), len(members)
-            )
+            self._compare(setup, opened - np.sum([played.vectors[member] for member in members], axis=0), len(members))
         self.flaws += flaws_of(setup, opened, len(members))
         self._search(setup)
 
@@ -418,34 +411,29 @@ class _NoiseWatch:
         """The variance of the noise at each place of a sum, of all parties together, over the plan's."""
         return tuple(Variance(name, squares / count, count) for name, (squares, count) in self._squares.items())
 
-    def _note_rest(self, setup: RoundSetup, rest: Integers, members: int) -> None:
-        """Note what an opened sum has beside its members' vectors: their noise from seeds that is not removed."""
-        missing = len(setup.context.clients) - members
-        kept = sum(missing > level.missing for level in self._levels)
-
-        def left(sigma: float) -> float:
-            return math.hypot(*self._parts_of(sigma)[1 : 1 + kept]) * math.sqrt(members)
-
-        if kept:
-            self._note(setup, f"what seeds leave in sum {setup.number}", rest, left)
+    def _compare(self, setup: RoundSetup, rest: Integers, members: int) -> None:
+        """Note what a sum of clients' noisy vectors has beside these: removable noise that stays, or nothing."""
+        clients = len(setup.roster.clients)
+        left, own = (share_left(self._plan, clients, each) for each in (len(setup.context.clients) - members, 0))
+        if left > own:
+            self._note(setup, f"the noise that stays in sum {setup.number}", rest, members * (left - own))
         elif rest.any():
             self.flaws.append(f"Sum {setup.number} is not the sum of what its members contributed.")
 
-    def _parts_of(self, sigma: float) -> tuple[float, ...]:
-        return parts_of(sigma, self._levels, self._fewest)
+    def _note(self, setup: RoundSetup, name: str, noise: Integers, noisers: float | None = None) -> None:
+        self.shares.append(Share(name, self._add(setup, noise, noisers)))
 
-    def _own(self, sigma: float) -> float:
-        return self._parts_of(sigma)[0]
+    def _add(self, setup: RoundSetup, noise: Integers, noisers: float | None = None) -> NDArray[np.float64]:
+        """Add noise to the squares seen at each place; return it in units of the plan's σ.
 
-    def _note(self, setup: RoundSetup, name: str, noise: Integers, left: Callable[[float], float]) -> None:
-        self.shares.append(Share(name, self._add(setup, noise, left)))
-
-    def _add(self, setup: RoundSetup, noise: Integers, left: Callable[[float], float]) -> NDArray[np.float64]:
-        """Add noise to the squares seen at each place; return it in units of `left`(the plan's σ)."""
-        noisers = 1 if self._by_clients else max(1, len(setup.context.helpers))
+        It has the variance of so many planned shares; None: of what one client draws itself, or all helpers.
+        """
+        if noisers is None and self._by_clients:
+            noisers = share_left(self._plan, len(setup.roster.clients), 0)
+        noisers = noisers or max(1, len(setup.context.helpers))
         extra = 0.0 if self._by_clients else ROUNDED
         kind = setup.facts.kind_of(setup.number)
-        sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind, left) ** 2 + extra))
+        sigmas = np.sqrt(noisers * (sigmas_of(self._plan, setup.facts.sums, kind) ** 2 + extra))
         scaled: NDArray[np.float64] = noise / sigmas
         for name, where in places_of(setup.facts.sums, self._plan, kind):
             squares, count = self._squares.get(name, (0.0, 0))
@@ -490,13 +478,13 @@ def _diagonal(size: int) -> np.ndarray:
     return found
 
 
-def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int, left: Callable[[float], float]) -> NDArray[np.float64]:
-    """Return `left`(the planned σ of one party's noise) on each entry of a sum of the given kind, (n,)."""
+def sigmas_of(plan: Plan, sums: Sequence[SumSpec], kind: int) -> NDArray[np.float64]:
+    """Return the planned σ of one party's noise on each entry of a sum of the given kind, (n,)."""
     parts = []
     for block, noise in zip(sums[kind].blocks, _noises(plan, sums, kind), strict=True):
-        sigmas = np.full(block.size, left(noise.sigma))
+        sigmas = np.full(block.size, noise.sigma)
         if noise.off_diagonal:
-            sigmas[~_diagonal(block.size)] = left(noise.off_diagonal)
+            sigmas[~_diagonal(block.size)] = noise.off_diagonal
         parts.append(sigmas)
     return np.concatenate(parts)
 

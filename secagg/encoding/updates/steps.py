@@ -47,6 +47,10 @@ class State:
         if any(moment.shape != (self.size,) for moment in self.moments.values()):
             raise BadInput(f"a moment of a state of {self.size} entries has another shape than ({self.size},)")
 
+    def __reduce__(self) -> tuple[type[State], tuple[dict[str, Floats], dict[str, Floats], int]]:
+        """Pickle the state by its tensors, of which the copy makes read-only ones again."""
+        return State, (dict(self.groups), dict(self.moments), self.step)
+
     @property
     def size(self) -> int:
         """Total number of entries of the tensors in `groups`."""

@@ -97,8 +97,8 @@ class Advertised:
         if len(holders) < thresholds.shares:
             raise ProtocolViolation(SERVER_INDEX, f"{len(holders)} holders cannot hold {thresholds.shares}-of-n shares")
         binding, own = bind.session_binding(context, directory), me.member
-        secrets = {"seed": self.seed, "key": self.mask_secret}
-        secrets |= {bind.noise_kind(level): each for level, each in seeds_from(context, self.noise_seed).items()}
+        seeds = seeds_from(context, self.noise_seed).values()
+        secrets = dict(zip(bind.SHARINGS, (self.seed, self.mask_secret, *seeds), strict=False))
         shares = {
             kind: share(
                 secret, thresholds.shares, holders, bind.coefficients_key(self.dealing_secret, kind, own, binding)
@@ -216,7 +216,7 @@ def _open_share(channel: EnvelopeKey, envelope: SealedShare, binding: bytes, lev
         plain = channel.open(envelope.sealed, bind.share_address(binding, dealer, holder))
     except SealBroken:
         return None
-    kinds = ("seed", "key", *(bind.noise_kind(level) for level in range(1, levels + 1)))
+    kinds = bind.SHARINGS[: 2 + levels]
     hashes = (envelope.seed_hash, envelope.key_hash, *envelope.noise_hashes)
     if len(plain) != len(kinds) * SHARE_BYTES or len(hashes) != len(kinds):
         return None

@@ -16,6 +16,9 @@ from secagg.protection.interface import SessionContext
 from secagg.protection.masking.messages import Dealing, Endorsement, KeyAdvertisement, SealedShare, UploadTags
 from secagg.protection.masking.quorum import Thresholds, derive_thresholds
 
+SHARINGS = ("seed", "key", "noise 1", "noise 2")
+"""Kinds of secrets that a client deals, in order: self-mask seed, mask key, the noise seed of each level."""
+
 
 def thresholds_of(context: SessionContext) -> Thresholds:
     """Return the thresholds for signatures, shares and survivors that follow from the session's plan."""
@@ -71,14 +74,9 @@ def noise_key(seed: bytes, level: int, member: int, binding: bytes) -> bytes:
 def share_hash(kind: str, share: bytes, dealer: int, holder: int, binding: bytes) -> bytes:
     """Return the hash of one share; it hides the share, which is a uniform field element.
 
-    `kind` is "seed", "key" or, with the level, `noise_kind`.
+    `kind` is one of `SHARINGS`.
     """
     return digest(f"{kind} share", binding, number(dealer), number(holder), share)
-
-
-def noise_kind(level: int) -> str:
-    """Return the name of the sharings of noise seeds of a level, 1 or 2."""
-    return f"noise {level}"
 
 
 def _advertisement_parts(context: SessionContext, entry: KeyAdvertisement) -> tuple[bytes, ...]:

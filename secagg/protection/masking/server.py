@@ -110,12 +110,12 @@ class _OpenedShares:
             raise ProtocolViolation(holder, "did not open exactly one share for every dealer that it holds shares of")
         if set(noise) != (set(seeds) if self._level is not None else set()):
             raise ProtocolViolation(holder, "did not open exactly the shares of noise seeds that the sum asks for")
-        kinds = [("seed", "seed", 0, seeds), ("key", "mask key", 1, keys)]
+        kinds = [(0, "seed", seeds), (1, "mask key", keys)]
         if self._level is not None:
-            kinds.append((bind.noise_kind(self._level), "noise seed", 1 + self._level, noise))
-        for kind, named, place, opened_shares in kinds:
+            kinds.append((1 + self._level, "noise seed", noise))
+        for place, named, opened_shares in kinds:
             for dealer, share in opened_shares.items():
-                computed = bind.share_hash(kind, share, dealer, holder, self._binding)
+                computed = bind.share_hash(bind.SHARINGS[place], share, dealer, holder, self._binding)
                 if not hmac.compare_digest(computed, self._dealt.hashes[dealer, holder][place]):
                     raise ProtocolViolation(holder, f"opened a wrong share of member {dealer}'s {named}")
         if opening.tags.member != holder or not bind.tags_are_signed(self._context, opening.tags, self.parts):

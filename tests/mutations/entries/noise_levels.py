@@ -131,14 +131,14 @@ ENTRIES = (
         "opened noise share not checked",
         "The server does not compare an opened noise share with the dealer's hash.",
         M + "server:_OpenedShares.add",
-        (('"noise seed", 1 + self._level, noise))', '"noise seed", 1 + self._level, {}))'),),
+        (('1 + self._level, "noise seed", noise))', '1 + self._level, "noise seed", {}))'),),
         (*OPENINGS, *LEVEL),
     ),
     PlantedFault(
         "noise share compared with the first level's hash",
         "The server compares an opened noise share with the hash of another level.",
         M + "server:_OpenedShares.add",
-        (('"noise seed", 1 + self._level, noise))', '"noise seed", 2, noise))'),),
+        (('1 + self._level, "noise seed", noise))', '2, "noise seed", noise))'),),
         (*LEFT, *LEVEL),
     ),
     PlantedFault(

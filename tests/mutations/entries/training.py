@@ -211,6 +211,37 @@ PROJECTIONS = (
         (f"{UNDRAWN}[fedproto]",),
     ),
 )
+ADAM = ("networks/test_private_training.py::test_adams_moments_come_from_noisy_means_alone",)
+STEP = "        row = _step(network, row, total, settings)\n"
+MOMENTS = (
+    PlantedFault(
+        "Adam's moments before the noise",
+        "DP-SGD takes Adam's moments from the sum of gradients without its noise.",
+        DP_SGD,
+        (
+            (STEP, "        row = _step(network, row, total - noise if settings.decay else total, settings)\n"),
+            (DRAWN, DRAWN + "        noise = total.copy()\n"),
+        ),
+        ADAM,
+    ),
+    PlantedFault(
+        "Adam's decay is AdamW's",
+        "Decay shrinks the weights and is in no moment.",
+        "secagg.networks.training:RowAdam.__init__",
+        (("torch.optim.Adam(", "torch.optim.AdamW("),),
+        (*ADAM, "networks/test_training.py::test_training_by_adam_is_torchs"),
+    ),
+    PlantedFault(
+        "Adam begins anew in every round",
+        "A member's training begins with moments of 0 in every round.",
+        "methods.own_models.local_projection:LocalProjection._read",
+        (
+            ("return Kept.of(state,", "kept = Kept.of(state,"),
+            ("self.sampling > 0)", "self.sampling > 0)\n        kept.flat[program.size :] = 0\n        return kept"),
+        ),
+        ("methods/test_local_projection.py::test_moments_go_on_with_the_round_that_is_kept",),
+    ),
+)
 PRIVATE_LOSS = ("methods/test_feddat.py::test_private_step_follows_the_slopes_of_both_losses",)
 BOTH_STEPS = ("methods/test_feddat.py::test_both_steps_of_a_batch_follow_their_slopes",)
 DISTILLATION = (
@@ -304,6 +335,51 @@ CONCEPTS = (
         LENGTHS,
     ),
 )
+PROMPTS = "generation/test_prompts.py::"
+TOLD = (
+    PlantedFault(
+        "zeros for the empty prompt",
+        "The unconditional half of guidance is zeros, which no text encoder gives.",
+        "secagg.generation.concepts:tell_nothing",
+        (('latents.text.encode("").expand', '(0 * latents.text.encode("")).expand'),),
+        (PROMPTS + "test_nothing_is_the_empty_prompt", PROMPTS + "test_denoising_is_the_pipeline_s"),
+    ),
+    PlantedFault(
+        "S and V in each other's place",
+        "The class's vector stands where the prompt has the style.",
+        "secagg.generation.concepts:tell",
+        (("[of_domain, of_class]", "[of_class, of_domain]"),),
+        (PROMPTS + "test_words_in_their_places_are_the_pipeline_s_prompt",),
+    ),
+    PlantedFault(
+        "vectors after the text encoder",
+        "The vectors overwrite rows of the encoder's output, and no later token is told of them.",
+        "secagg.features.latents:TextEncoder.encode_vectors",
+        (("self.encoder.get_input_embeddings()", "self.encoder.final_layer_norm"),),
+        (PROMPTS + "test_any_vectors_are_the_pipeline_s_textual_inversion",),
+    ),
+    PlantedFault(
+        "noise of the sampler's first step",
+        "The start has the noise of the first step that the sampler takes, not of the last that training took.",
+        "secagg.generation.pictures:denoise",
+        (("torch.tensor([scheduler.config.num_train_timesteps - 1])", "times[:1]"),),
+        (PROMPTS + "test_the_start_is_noised_by_all_steps",),
+    ),
+    PlantedFault(
+        "uniform gamma",
+        "Interpolations are anywhere between two means, not near their middle.",
+        "secagg.generation.pictures:interpolate",
+        (("rng.normal(*GAMMA, size=(count, 1)).clip(0, 1)", "rng.uniform(size=(count, 1))"),),
+        ("generation/test_pictures.py::test_gamma_is_normal_and_clipped",),
+    ),
+    PlantedFault(
+        "latents clipped like pixels",
+        "The sampler cuts what it believes the latent to be to [−1, 1].",
+        "secagg.features.latents:DiffusionFiles.load_scheduler",
+        (("clip_sample=False", "clip_sample=True"),),
+        (PROMPTS + "test_denoising_is_the_pipeline_s",),
+    ),
+)
 EXACT = ("methods/test_projected_sums.py::test_products_are_exact_in_any_order",)
 INTEGERS = (
     PlantedFault(
@@ -328,4 +404,14 @@ INTEGERS = (
         EXACT,
     ),
 )
-ENTRIES = (*DISTILLATION, *BATCHES, *BATCHES_OF_METHODS, *NUMBERS, *PROJECTIONS, *CONCEPTS, *INTEGERS)
+ENTRIES = (
+    *DISTILLATION,
+    *BATCHES,
+    *BATCHES_OF_METHODS,
+    *MOMENTS,
+    *NUMBERS,
+    *PROJECTIONS,
+    *CONCEPTS,
+    *TOLD,
+    *INTEGERS,
+)

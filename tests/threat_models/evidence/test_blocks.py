@@ -178,7 +178,8 @@ def test_who_drops_out_is_in_no_sum(protection):
     assert rehearsal.sessions[1].members == session.members[:-1]
     if promise:
         own = next(each for each in session.calibration.blocks if each.block.name == "counts")
-        assert session.noise["counts"].sigma == pytest.approx(math.sqrt(3) * own.sigma / own.multiplier)
+        left = session.calibration.left_of(own.sigma, 2)
+        assert session.noise["counts"].sigma == pytest.approx(math.sqrt(3) * left / own.multiplier)
     else:
         assert np.array_equal(session.release["counts"], sum(knowledge.held.values()))
         planted = plant(data, settings, 12)
