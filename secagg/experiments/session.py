@@ -262,10 +262,12 @@ def run_session(
 ) -> _SessionResult:
     """Run a secure sum; `dropouts` maps each client that drops out to the step at which it leaves.
 
-    The party that opens the sum draws its noise from `noise`, by default the operating system. `identities` are those
-    of all parties by their index in the roster. Raises SessionAborted when too few are left.
+    The party that opens the sum draws its noise from `noise`, by default the operating system; so do clients their keys
+    and seeds where part of their noise follows from seeds. `identities` are those of all parties by their index in the
+    roster. Raises SessionAborted when too few are left.
     """
-    context, source = setup.context, OperatingSystem()
+    context = setup.context
+    source = noise if noise is not None and context.removable else OperatingSystem()
     indices = (SERVER_INDEX, *context.clients, *context.helpers)
     parties = {index: LocalParty(index, identities[index], source) for index in indices}
     opening = opening_noise_of(setup, noise or source)

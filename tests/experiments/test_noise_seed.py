@@ -19,6 +19,7 @@ from tests.experiments.test_sweep import dataset
 PRIVATE = {"epsilon": 2.0, "delta": 1e-5, "adjacency": "add-remove"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "clients' noise": {**PRIVATE, "clients": 4},
+    "clients' noise, part of it from seeds": {**PRIVATE, "clients": 4, "dropouts": 1},
     "noise of who opens": {**PRIVATE, "clients": 4, "noise": "aggregator"},
     "two aggregators' noise": {**PRIVATE, "clients": 4, "protection": "shared", "noise": "aggregator"},
     "rounds": {**PRIVATE, "clients": 4, "refine": 2},

@@ -123,6 +123,26 @@ def twice_the_clip(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(private_training, "sum_of_records", lambda rows, clip, levels: 2 * honest(rows, clip, levels))
 
 
+def noise_taken_off(patch: pytest.MonkeyPatch) -> None:
+    """Steps show their noise, and training moves without it."""
+    honest = private_training.dp_sgd
+
+    def wrong(program: Any, start: Any, x: Any, labels: Any, settings: Any, randomness: Any, watch: Any = None) -> Any:
+        shown: list[Any] = []
+
+        def keep(of: Any, noise: Any, total: Any) -> None:
+            shown.append(noise)
+            if watch is not None:
+                watch(of, noise, total)
+
+        trained = honest(program, start, x, labels, settings, randomness, keep)
+        unit = settings.rate * settings.clip / (settings.levels * settings.denominator)
+        return trained.then(lambda weights: weights + unit * sum(shown))
+
+    patch.setattr(client_update, "dp_sgd", wrong)
+    patch.setattr(training_rerun, "dp_sgd", wrong)
+
+
 def settings(change: Callable[[Any], dict[str, Any]]) -> Plant:
     """Settings of a member's steps that are not the plan's."""
     honest = client_update.dp_sgd
@@ -160,6 +180,8 @@ FAULTS = (
     Fault("a longer clip", longer_clip, "more than 1 or 1048576"),
     Fault("all records in every step", all_records, "", SAMPLED),
     Fault("twice the clip", twice_the_clip, ""),
+    Fault("noise taken off again", noise_taken_off, ""),
+    Fault("noise taken off again, sampled", noise_taken_off, "", SAMPLED),
 )
 PLANS = {"every record": STEPS, "sampled": SAMPLED, "scores": SCORES, "beside sums": BESIDE_SUMS}
 

@@ -67,6 +67,13 @@ def test_removal_that_cannot_be_had_is_refused_with_its_reason(choices: dict[str
     assert planned(**fixed).plan.noise_levels == ()
 
 
+def test_members_refuse_a_plan_with_too_much_to_remove() -> None:
+    """A plan that was altered to remove the noise of too many clients, dropouts and entries is refused by everybody."""
+    setup = planned(60, dropouts=20, dimension=128, class_gate=1)
+    with pytest.raises(BadInput, match="surplus noise is too much to remove for 60 clients"):
+        RoundSetup.of(replace(setup.plan, noise_levels=(0,)), setup.roster)
+
+
 def test_where_nobody_may_be_missing_there_is_nothing_to_remove() -> None:
     """Without dropouts, and where aggregators add the noise, a plan that asks for removal has no levels."""
     setup = planned(surplus_noise=SurplusNoise.REMOVE, dropouts=0)

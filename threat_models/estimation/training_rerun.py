@@ -3,7 +3,8 @@
 Canaries are records whose gradient is at the clip in every step, each in a direction of its own. A training runs with
 half of as many directions as it has numbers: the noise of one number is independent of the others', and so is whether a
 record is drawn, so that each number is a trial of its own, with a canary or without one. The steps are `dp_sgd`'s, with
-the plan's sampling rate q, noise σ and number of steps T; what one sees are the noisy sums x of all steps.
+the plan's sampling rate q, noise σ and number of steps T; what one sees are the noisy sums x of all steps. If they do
+not add up to what the training returns, presence is guessed by what it returns.
 
 The test. With s = σ over the clip, Σ log(1 − q + q·exp((x − ½)/s²)) is the log-likelihood ratio, and its sign is the
 best guess of whether the canary is there (Neyman & Pearson 1933). It is right with probability ½·(1 + δ(0)) at most.
@@ -28,7 +29,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput
 from secagg.networks import DpSgdSettings, dp_sgd
 from secagg.networks.programs import BuiltIn
-from secagg.networks.taint import public
+from secagg.networks.taint import public, require_untainted
 from secagg.privacy import TrainingCost
 from secagg.randomness import OperatingSystem
 from threat_models.estimation.intervals import ConfidenceInterval, at_level, clopper_pearson
@@ -167,16 +168,19 @@ def _train(settings: DpSgdSettings, canaries: int) -> Floats:
     """Return the log-likelihood ratios (2·canaries,) of the numbers of one training; the first half has canaries."""
     program = _OneNumberEach(2 * canaries, classes=2)
     variance, rate = (settings.sigma / settings.levels) ** 2, settings.sampling_rate
-    scores = np.zeros(program.size)
+    scores, shown = np.zeros(program.size), np.zeros(program.size)
     with np.errstate(divide="ignore"):
         missed, drawn = np.log1p(-rate), math.log(rate)
 
     def watch(_: DpSgdSettings, noise: Integers, total: Integers) -> None:
+        shown[:] += total / settings.levels
         scores[:] += np.logaddexp(missed, drawn + (total / settings.levels - 0.5) / variance)
 
+    start = public(np.zeros(program.size))
     records, labels = np.eye(canaries, program.dimension, dtype=np.float32), np.zeros(canaries, dtype=np.int64)
-    dp_sgd(public(program), public(np.zeros(program.size)), records, labels, settings, OperatingSystem(), watch)
-    return scores
+    trained = dp_sgd(public(program), start, records, labels, settings, OperatingSystem(), watch)
+    leaving = -require_untainted(trained)
+    return scores if np.allclose(leaving, shown) else leaving - rate * settings.steps / 2
 
 
 class _OneNumberEach(BuiltIn):

@@ -52,6 +52,7 @@ SIMULATED_LIMITS = (
     "A simulation draws noise and runs contributions with this machine's code: another member's code may differ.",
     "Of several aggregators the noise is seen in their sum alone, not which of them added it.",
     "Whether the generator behind noise and keys is unpredictable cannot be seen in what it drew.",
+    "Of members' training the noise of each step is seen, and not what a method does with records beside these steps.",
     "Lengths of updates and other blocks are searched: a longer part than any that was tried stays unseen.",
 )
 """Limits of an audit that a simulation shares with a transcript."""

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
+from secagg.crypto.envelopes import seal_envelope
+from secagg.crypto.sharing import SHARE_BYTES
 from secagg.errors import ProtocolViolation
 from secagg.protection.masking import derivations as bind
 from secagg.protection.masking.client import Advertised
-from secagg.protection.masking.messages import Directory, OpenedSecret, OpenedShare, Quorum
+from secagg.protection.masking.messages import Directory, OpenedSecret, OpenedShare, Quorum, SealedShare
 from secagg.protection.masking.quorum import derive_thresholds
 from tests.protection.masking.tampering import refused_as
 from tests.protection.masking.test_verified_sums import Session as ShownSession
@@ -157,6 +159,17 @@ def test_advertisement_commits_to_a_seed_for_each_level(commitments: tuple[bytes
     refused_as(SERVER_INDEX, "other noise seeds", session.show, 1, replace(directory, entries=entries))
 
 
+def test_commitments_to_noise_seeds_are_signed() -> None:
+    """Server and clients refuse an advertisement with other commitments than its client signed."""
+    session = Noisy()
+    unsigned = replace(session.outbox[LIAR], noise_commitments=(bytes(32), bytes(32)))
+    refused_as(LIAR, "not signed by its identity", session.deliver, LIAR, unsigned)
+    session.until_shown("Directory")
+    directory = session.inbox[1]
+    entries = tuple(unsigned if each.member == LIAR else each for each in directory.entries)
+    refused_as(SERVER_INDEX, "are not signed by it", session.show, 1, replace(directory, entries=entries))
+
+
 @pytest.mark.parametrize("change", ["hashes", "own hashes", "unsigned"])
 def test_dealing_has_a_share_of_each_level(change: str) -> None:
     """The server refuses shares of another number of noise seeds, and hashes of them that are not signed."""
@@ -189,6 +202,23 @@ def test_wrong_noise_share_leads_to_a_complaint() -> None:
     assert session.outbox[lie.holder].complaints == (LIAR,)
     members, total = session.finish()
     assert total == session.expected(members)
+
+
+@pytest.mark.parametrize(("sealed", "hashed"), [(2, 4), (3, 4), (4, 2), (4, 3), (2, 2)])
+def test_other_number_of_noise_shares_leads_to_a_complaint(sealed: int, hashed: int) -> None:
+    """A holder complains about a dealer that seals or hashes fewer shares than there are secrets, true as they are."""
+    session = Noisy().until_shown("Inbox")
+    inbox, directory = session.inbox[1], session.states[1].directory
+    binding, share = bind.session_binding(session.context, directory.digest), bytes(SHARE_BYTES)
+    kinds = ("seed", "key", "noise 1", "noise 2")
+    seed_hash, key_hash, *noise_hashes = (bind.share_hash(kind, share, LIAR, 1, binding) for kind in kinds[:hashed])
+    key = next(entry.channel_key for entry in directory.entries if entry.member == 1)
+    envelope = seal_envelope(key, sealed * share, bind.share_address(binding, LIAR, 1))
+    lie = SealedShare(LIAR, 1, seed_hash, key_hash, envelope, bytes(64), tuple(noise_hashes))
+    lie = bind.sign_sealed_share(identity(LIAR), binding, lie)
+    shares = tuple(lie if each.dealer == LIAR else each for each in inbox.shares)
+    found = session.states[1].advance(session.context, party(1), replace(inbox, shares=shares))
+    assert found.state.complaints == (LIAR,)
 
 
 def committed_to(seed: bytes) -> Noisy:
