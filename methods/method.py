@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, get_type_hints
 
 from methods.round import Examples, Round, SimpleRound
 from secagg.agreement.policy import NOTHING, Effort
@@ -18,6 +18,34 @@ from secagg.privacy.calibration import of_client, of_record
 DOMAINS = "domains"
 """Name of the parameter that lists the domains that a method keeps apart, joined by "+"."""
 Parameters = dict[str, str | float]
+SHARED_LINES = {
+    "rounds": "Secure sums of the training, one after the other",
+    "epochs": "Passes over a member's records in its training of a round",
+    "rate": "Learning rate of a training step",
+    "batch": "Records of a training step; with sampling, the number that divides its sum of gradients",
+    "clip": "Largest L2 norm of a member's update",
+    "sampling": "Chance of each record to be in a step of DP-SGD; 0: members train without DP-SGD",
+    "steps": "Steps of DP-SGD in a round, with sampling above 0",
+    "gradient_clip": "Largest L2 norm of a record's gradient in DP-SGD, with sampling above 0",
+    "momentum": "Factor on SGD's velocity from step to step",
+    "proximal": "Weight of FedProx's penalty on the distance from the round's first model",
+    "cap": "Most records by which a member weighs in the mean; 0: all members weigh alike",
+    "domains": "Names of the domains that have sums of their own, joined by +; empty: none",
+}
+"""The lines that explain the parameters that several methods have; a text in a parameter's annotation goes before."""
+
+
+def lines_of(kind: type) -> dict[str, str]:
+    """Return by name the line that explains a parameter of a method or baseline, without its range and default.
+
+    It is the text in the annotation of the class's field, or the one of `SHARED_LINES`; other fields are left out.
+    """
+    found = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        own = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, str)]
+        if own or name in SHARED_LINES:
+            found[name] = own[-1] if own else SHARED_LINES[name]
+    return found
 
 
 def domains_of(parameters: Mapping[str, str | float]) -> tuple[str, ...]:

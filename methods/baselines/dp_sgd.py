@@ -65,12 +65,14 @@ class DpSgd:
     from 0.8 to 6.4 and clips from 0.25 to 1. Nothing is tuned on the records that `fit` gets; their number is public.
     """
 
-    epochs: Annotated[int, Range(1, math.inf)] = 50
-    batches: Annotated[int, Range(2, MOST_BATCHES)] = 10
-    clip: Positive = 0.5
+    epochs: Annotated[int, Range(1, math.inf), "Passes over all records"] = 50
+    batches: Annotated[
+        int, Range(2, MOST_BATCHES), "Batches of an epoch, which hold each record by chance 1/batches"
+    ] = 10
+    clip: Annotated[Positive, "Largest L2 norm of a record's gradient"] = 0.5
     momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
-    spread: Positive = 1.6
-    largest_rate: Positive = 32.0
+    spread: Annotated[Positive, "Standard deviation by noise of a weight, from which the learning rate follows"] = 1.6
+    largest_rate: Annotated[Positive, "Largest learning rate"] = 32.0
 
     def __post_init__(self) -> None:
         require_in_range(self)

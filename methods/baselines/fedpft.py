@@ -5,11 +5,12 @@ Settings are those of the comparison in Guan et al. 2025 (section 4) and of its 
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holde
 from methods.baselines.softmax_regression import by_sgd
 from secagg.errors import BadInput
 from secagg.system.extras import extra
+from secagg.wire import Range, require_in_range
 
 LEAST_VARIANCE = 1e-6
 """The number added to every variance, as scikit-learn does."""
@@ -61,9 +63,11 @@ class FedPFT:
     10 records or fewer, which is 11; the default 1 leaves out none.
     """
 
-    components: int = 10
-    iterations: int = 100
-    fewest: int = 1
+    components: Annotated[
+        int, Range(1, math.inf), "Gaussians of a mixture, or one per record where there are fewer"
+    ] = 10
+    iterations: Annotated[int, Range(1, math.inf), "Most steps of expectation-maximisation"] = 100
+    fewest: Annotated[int, Range(1, math.inf), "Records of a class below which a client leaves it out"] = 1
 
     name: ClassVar[str] = "fedpft"
     leaves: ClassVar[str] = (
@@ -76,8 +80,7 @@ class FedPFT:
     )
 
     def __post_init__(self) -> None:
-        if min(self.components, self.iterations, self.fewest) < 1:
-            raise BadInput("fedpft takes components, iterations and fewest of 1 or more")
+        require_in_range(self)
 
     def fit(self, clients: Sequence[ClientData], classes: int, seed: int) -> Fitted:
         """Train one head on samples of all mixtures. A client sends its mixtures in float16, with class and count."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from secagg.heads.discriminant import denoise, in_feature_units, read_release, u
 from secagg.heads.linear import ABSENT_BIAS, LinearHead
 from secagg.privacy import Adjacency, BlockSensitivity, BlockwiseSensitivity, MomentSensitivity
 from secagg.system.reading import refuse_larger
+from secagg.wire import Range, require_in_range
 
 Floats = NDArray[np.float64]
 
@@ -158,14 +159,13 @@ class CCVR(SimpleMethod):
 
     name: ClassVar[str] = "ccvr"
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    moments: Literal["class", "pooled"] = "class"
-    virtual: int = 2000
+    moments: Annotated[Literal["class", "pooled"], "Second moments to sum: of each class, or of all classes in one"] = (
+        "class"
+    )
+    virtual: Annotated[int, Range(1, MOST), "Virtual features that are drawn for each class"] = 2000
 
     def __post_init__(self) -> None:
-        if self.moments not in ("class", "pooled"):
-            raise BadInput(f"no such moments: {self.moments!r}", remedy="give class or pooled")
-        if not 1 <= self.virtual <= MOST:
-            raise BadInput(f"{self.virtual} virtual features of a class", remedy=f"give 1 to {MOST}")
+        require_in_range(self)
 
     def sums(self, dimension: int, classes: int, levels: int) -> tuple[SumSpec, ...]:
         """Return the specification of the secure sum: counts, class sums and each class's second moment.

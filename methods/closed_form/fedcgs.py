@@ -35,10 +35,14 @@ class FedCGS(SimpleMethod):
     """
 
     name: ClassVar[str] = "fedcgs"
-    covariance: Covariance = "within"
-    ridge: Annotated[float, Range(0, math.inf, below=True)] = RIDGE
-    refine: int = 0
-    personalise: Annotated[int, Range(0, 1)] = 0
+    covariance: Annotated[Covariance, "Covariance of the classifier: within classes, or of all records"] = "within"
+    ridge: Annotated[
+        float, Range(0, math.inf, below=True), "Share of its mean diagonal entry added to the covariance, without noise"
+    ] = RIDGE
+    refine: Annotated[
+        int, f"Rounds of refinement after the first sum, 0 to {MAX_ROUNDS}; {AUTO}: the plan's choice"
+    ] = 0
+    personalise: Annotated[int, Range(0, 1), "1: the head holds the class means, by which members adapt it"] = 0
 
     def __post_init__(self) -> None:
         require_in_range(self)

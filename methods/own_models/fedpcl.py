@@ -41,9 +41,13 @@ class FedPCL(LocalProjection):
     """
 
     name: ClassVar[str] = "fedpcl"
-    temperature: Annotated[float, Range(0, math.inf, above=True, below=True)] = 0.07
-    exchange: Literal["none", "groups", "published"] = "none"
-    groups: int = 0
+    temperature: Annotated[
+        float, Range(0, math.inf, above=True, below=True), "Number by which the loss divides similarities"
+    ] = 0.07
+    exchange: Annotated[
+        Literal["none", "groups", "published"], "Further prototypes that members get: none, of groups, of every member"
+    ] = "none"
+    groups: Annotated[int, f"Groups of members, 2 to {MOST_GROUPS}; 0: none, or with an exchange the plan's choice"] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

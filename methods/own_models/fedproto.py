@@ -33,7 +33,9 @@ class FedProto(LocalProjection):
     """
 
     name: ClassVar[str] = "fedproto"
-    pull: Annotated[float, Range(0, math.inf, below=True)] = 1.0
+    pull: Annotated[
+        float, Range(0, math.inf, below=True), "Weight of a projection's squared distance to its class prototype"
+    ] = 1.0
 
     def local_program(self, dimension: int, prototypes: Floats) -> Projecting:
         return Pull(dimension, prototypes.shape[1], self.width, prototypes[0], self.pull)

@@ -34,7 +34,7 @@ from methods.own_models.projected_sums import class_sums, released_sums
 from methods.round import Contribution, Examples, Local, OpenedTotal, Round, Step
 from methods.slots.slots import MAX_CENTRE_BYTES, MOST_TOLD, read_centres, told_centres
 from methods.training.client_update import GRADIENT_LEVELS, KeptTensors, program_inputs, sampled_steps
-from methods.training.trained_in_rounds import MOST
+from methods.training.trained_in_rounds import MOST, Sampling
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.crypto.labels import digest
@@ -55,7 +55,7 @@ from secagg.networks import (
 from secagg.networks.programs import tensors_of
 from secagg.networks.projection import MostSimilar
 from secagg.networks.taint import public
-from secagg.networks.training import OptimiserName, row_size
+from secagg.networks.training import NotNegative, OptimiserName, Positive, Share, row_size
 from secagg.privacy import Adjacency, CellSensitivity, Unit
 from secagg.wire import Range, require_in_range
 
@@ -220,18 +220,20 @@ class LocalProjection(SimpleMethod, ABC):
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     rounds: Annotated[int, Range(1, MOST_TOLD)] = 50
     epochs: Annotated[int, Range(1, MOST)] = 1
-    optimiser: OptimiserName = "adam"
-    rate: float = 1e-3
-    momentum: float = 0.0
+    optimiser: Annotated[OptimiserName, "Optimiser of members' training"] = "adam"
+    rate: Positive = 1e-3
+    momentum: Share = 0.0
     batch: Annotated[int, Range(1, MOST)] = 32
-    decay: float = 1e-4
-    width: Annotated[int, Range(1, MOST_WIDTH)] = 256
-    cap: Annotated[int, Range(0, MOST)] = 0
-    sampling: float = 0.0
-    steps: int = 2
-    noisy_rate: float = 1e-3
-    gradient_clip: float = 1.0
-    sum_share: Annotated[float, Range(0, 1, above=True, below=True)] = 0.9
+    decay: Annotated[NotNegative, "Factor of the penalty on the weights' length, decay/2 times its square"] = 1e-4
+    width: Annotated[int, Range(1, MOST_WIDTH), "Numbers of a projection"] = 256
+    cap: Annotated[int, Range(0, MOST), "Largest L2 norm of a member's class counts; 0: no limit"] = 0
+    sampling: Sampling = 0.0
+    steps: Annotated[int, Range(1, math.inf)] = 2
+    noisy_rate: Annotated[Positive, "Learning rate of DP-SGD, with sampling above 0"] = 1e-3
+    gradient_clip: Positive = 1.0
+    sum_share: Annotated[
+        float, Range(0, 1, above=True, below=True), "Share of the plan's mu^2 that sums get, with sampling above 0"
+    ] = 0.9
     dimension: int = field(default=0, metadata={"round": True})
     number: int = field(default=1, metadata={"round": True})
     prototypes: Integers | None = field(default=None, repr=False, compare=False, metadata={"round": True})

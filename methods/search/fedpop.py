@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from methods import read_planned
 from methods.method import Method, Parameters, SumSpec, Traits, UsualMethod
@@ -17,7 +17,7 @@ from methods.round import Round
 from methods.search.population import Population, Search
 from methods.search.round import LOSS, LOSS_LEVELS, SCORED, Chosen, PopulationRound
 from methods.search.space import Space, TrainingSpace, trained_method
-from methods.training.trained_in_rounds import LEAST, MOST
+from methods.training.trained_in_rounds import LEAST, MOST, Count
 from methods.training.training_round import MAX_ROUNDS, require_room
 from secagg.encoding import Block, Kind
 from secagg.errors import BadInput
@@ -26,7 +26,6 @@ from secagg.networks.trained_model import read_tuned
 from secagg.privacy import BlockSensitivity, BlockwiseSensitivity, Unit
 from secagg.wire import Range, require_in_range
 
-SEARCHES = ("evolution", "random", "halving")
 SCORE_SHARE = {LOSS: 0.15, SCORED: 0.05}
 """The scores' shares of μ²: an error of the number moves a mean by that mean, one of the loss by the largest loss."""
 ROOM = 4
@@ -46,29 +45,27 @@ class FedPop(UsualMethod):
 
     name: ClassVar[str] = "fedpop"
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    method: str = "fedavg"
-    fixed: str = ""
-    space: str = "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"
-    search: str = "evolution"
-    rounds: int = 30
-    population: Annotated[int, Range(1, MOST)] = 2
-    local: Annotated[int, Range(1, MOST)] = 1
-    interval: Annotated[int, Range(1, MOST)] = 5
-    validation: float = 0.2
-    largest_loss: float = 3.0
-    score_cap: Annotated[int, Range(1, MOST)] = 100
-    draw: int = 0
+    method: Annotated[str, "Method that trains, and whose settings the search tries"] = "fedavg"
+    fixed: Annotated[str, "Parameters of that method in all configurations: NAME=VALUE, joined by ;"] = ""
+    space: Annotated[str, "Settings to try: NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A|B, joined by ;"] = (
+        "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"
+    )
+    search: Annotated[Literal["evolution", "random", "halving"], "Way in which configurations are replaced"] = (
+        "evolution"
+    )
+    rounds: Annotated[int, Range(1, MAX_ROUNDS)] = 30
+    population: Annotated[Count, "Configurations that train side by side"] = 2
+    local: Annotated[Count, "Settings that evolution tries for members of one configuration; 1: its own alone"] = 1
+    interval: Annotated[Count, "Rounds between two replacements of configurations"] = 5
+    validation: Annotated[
+        float, Range(0, 1, above=True, below=True), "Share of a member's records that judge configurations"
+    ] = 0.2
+    largest_loss: Annotated[float, Range(LEAST, MOST), "Loss to which a record's larger loss is lowered"] = 3.0
+    score_cap: Annotated[Count, "Most records by which a member judges"] = 100
+    draw: Annotated[int, Range(0, (1 << 32) - 1), "Number of the public draw of the first configurations"] = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MAX_ROUNDS or self.search not in SEARCHES:
-            problem = f"{self.rounds} rounds of the search {self.search!r}"
-            raise BadInput(problem, remedy=f"give 1 to {MAX_ROUNDS} rounds, and one of {', '.join(SEARCHES)}")
         require_in_range(self)
-        if not (0 < self.validation < 1 and LEAST <= self.largest_loss <= MOST and 0 <= self.draw < 1 << 32):
-            problem = f"validation is {self.validation}, largest_loss {self.largest_loss}, draw {self.draw}"
-            raise BadInput(
-                problem, remedy=f"the first is between 0 and 1, the second {LEAST:g} or more, the third no less than 0"
-            )
         if self.local > 1 and (self.search != "evolution" or self.fixed_parameters.get("gradients")):
             problem = "settings beside a configuration's are for evolution, and for members that train by themselves"
             raise BadInput(problem, remedy="take local=1")

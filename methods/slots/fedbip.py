@@ -24,15 +24,16 @@ from numpy.typing import NDArray
 from methods.method import SumSpec, Traits, clipped, domain_count, domains_of
 from methods.round import Blocks, Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
 from methods.slots.fedtc import CERTAIN
-from methods.slots.slots import NAMES, Slotted, read_centres, spec_of_cells, sum_cells, told_centres
+from methods.slots.slots import NAMES, Slots, Slotted, read_centres, spec_of_cells, sum_cells, told_centres
 from secagg.agreement.policy import Effort
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Grid
 from secagg.encoding.layout import Block, Integers, Kind
 from secagg.encoding.updates import integers_of_records
-from secagg.errors import BadInput, MalformedMessage, ProtocolViolation
+from secagg.errors import MalformedMessage, ProtocolViolation
 from secagg.features import latents_of
 from secagg.generation import ConceptTraining, train_concepts
+from secagg.generation.concepts import LARGEST
 from secagg.heads import Artifact
 from secagg.networks import SlotMeans
 from secagg.networks.slot_means import read_slot_means
@@ -145,21 +146,22 @@ class FedBiP(Slotted):
 
     name: ClassVar[str] = "fedbip"
     domains: str = ""
-    slots: int = 1
-    concepts: Annotated[int, Range(0, 1)] = 0
-    epochs: int = 50
-    rate: float = 0.1
-    batch: int = 8
-    clip: Annotated[float, Range(0, math.inf, above=True, below=True)] = 10.0
-    width: int = 768
+    slots: Slots = 1
+    concepts: Annotated[int, Range(0, 1), "1: a sum of concept vectors, which members train, comes first"] = 0
+    epochs: Annotated[int, Range(1, math.inf)] = 50
+    rate: Annotated[float, Range(0, LARGEST, above=True)] = 0.1
+    batch: Annotated[int, Range(1, math.inf)] = 8
+    clip: Annotated[
+        float,
+        Range(0, math.inf, above=True, below=True),
+        "Largest L2 norm of a member's concept vectors, of all classes and of all domains",
+    ] = 10.0
+    width: Annotated[int, Range(1, MOST_WIDTH), "Numbers of a concept vector"] = 768
 
     def __post_init__(self) -> None:
         self.require_domains()
         self.require_slots()
         require_in_range(self)
-        if self.width not in range(1, MOST_WIDTH + 1):
-            raise BadInput(f"concept vectors of {self.width} numbers", remedy=f"give 1 to {MOST_WIDTH}")
-        ConceptTraining(self.epochs, self.rate, self.batch)
 
     @property
     def traits(self) -> Traits:

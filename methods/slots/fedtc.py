@@ -13,7 +13,7 @@ from methods.closed_form.prototypes import Prototypes
 from methods.method import SumSpec
 from methods.round import Blocks, Contribution, Examples, Local, Noise, OpenedTotal, Round, SimpleRound, Step
 from methods.slots.slots import (
-    MOST_SLOTS,
+    Slots,
     Slotted,
     lengths_of,
     read_centres,
@@ -39,6 +39,7 @@ BATCH = 64
 LEAST_BATCHES = 10
 """The fewest batches of an epoch: few prototypes in batches of the paper's 64 would hardly be trained on."""
 MOST_EPOCHS = 10_000
+Epochs = Annotated[int, Range(1, MOST_EPOCHS), "Most passes of the server's training over the slots' means"]
 CENTRE_SHARE = 0.1
 """The first round's share of μ² where there is a threshold: directions of whole classes take little."""
 CENTRE_LENGTH = 1 << 20
@@ -181,10 +182,14 @@ class FedTC(Slotted):
 
     name: ClassVar[str] = "fedtc"
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
-    slots: Annotated[int, Range(1, MOST_SLOTS)] = 1
-    keep: Annotated[float, Range(0, 1, above=True)] = 1.0
-    threshold: Annotated[float, Range(-1, 1, below=True)] = -1.0
-    epochs: Annotated[int, Range(1, MOST_EPOCHS)] = 200
+    slots: Slots = 1
+    keep: Annotated[
+        float, Range(0, 1, above=True), "Share of a member's records of a class that count, the nearest to their mean"
+    ] = 1.0
+    threshold: Annotated[
+        float, Range(-1, 1, below=True), "Least cosine to the class's centre of a record that counts; -1: all count"
+    ] = -1.0
+    epochs: Epochs = 200
     momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
 
     def __post_init__(self) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from methods.method import SumSpec, Traits, domain_count
 from methods.round import Contribution, Examples, Local, OpenedTotal, Round, SimpleRound, Step
-from methods.slots.fedtc import CERTAIN, MOST_EPOCHS, prototypes
+from methods.slots.fedtc import CERTAIN, Epochs, prototypes
 from methods.slots.slots import (
     MAX_CENTRE_BYTES,
     NAMES,
+    Slots,
     Slotted,
     lengths_of,
     read_centres,
@@ -28,6 +29,7 @@ from secagg.encoding.layout import Integers
 from secagg.errors import BadInput, ProtocolViolation
 from secagg.heads import LinearHead
 from secagg.heads.descent import adapted_head
+from secagg.wire import require_in_range
 
 MOST_ROUNDS = 100
 CENTRE_BYTES = 4
@@ -55,10 +57,10 @@ class MPFT(Slotted):
     name: ClassVar[str] = "mpft"
     libraries: ClassVar[tuple[str, ...]] = ("torch",)
     domains: str = ""
-    sampling: str = "mean"
-    slots: int = 1
-    rounds: int = 0
-    epochs: int = 200
+    sampling: Annotated[str, "Means to sum: mean, of slots by hash; or cluster, of slots by k-means"] = "mean"
+    slots: Slots = 1
+    rounds: Annotated[int, f"Steps of k-means, 1 to {MOST_ROUNDS} with sampling=cluster; 0 with mean"] = 0
+    epochs: Epochs = 200
 
     def __post_init__(self) -> None:
         self.require_domains()
@@ -74,8 +76,7 @@ class MPFT(Slotted):
         if self.rounds not in (range(1, MOST_ROUNDS + 1) if clusters else (0,)):
             remedy = f"give 1 to {MOST_ROUNDS}" if clusters else "means take none: use sampling=cluster"
             raise BadInput(f"{self.rounds} rounds of {self.sampling} sampling", remedy=remedy)
-        if self.epochs not in range(1, MOST_EPOCHS + 1):
-            raise BadInput(f"{self.epochs} epochs", remedy=f"give 1 to {MOST_EPOCHS}")
+        require_in_range(self)
 
     @property
     def traits(self) -> Traits:

@@ -20,6 +20,7 @@ from secagg.privacy import Adjacency, CellSensitivity
 from secagg.wire import Length, Range, decode, encode, message
 
 MOST_SLOTS = 1 << 16
+Slots = Annotated[int, Range(1, MOST_SLOTS), "Parts into which the records of a class are divided"]
 SEED = "secagg slots v2"
 NAMES = ("slot_counts", "slot_sums")
 """Names of the blocks of a sum of slots."""

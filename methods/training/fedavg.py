@@ -29,17 +29,18 @@ class FedAvg(TrainedInRounds):
     """
 
     name: ClassVar[str] = "fedavg"
-    model: str = "softmax"
+    model: Annotated[str, "Network: softmax, mlp:H of H hidden units, cnn, or an exported FILE.pt2"] = "softmax"
     epochs: Count = 1
     proximal: Annotated[float, Range(0, LARGEST)] = 0.0
-    cap: int = 0
-    gradients: int = 0
+    cap: Annotated[int, Range(0, MOST)] = 0
+    gradients: Annotated[
+        int,
+        Range(0, 1),
+        "1: members send the sum of their records' gradients, each at most clip long; 0: their updates",
+    ] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gradients not in (0, 1) or not 0 <= self.cap <= MOST:
-            problem = f"gradients is {self.gradients}, cap {self.cap}"
-            raise BadInput(problem, remedy=f"gradients is 0 or 1, cap from 0 to {MOST}")
         if self.sampling and (self.gradients or self.cap or self.proximal):
             problem = "sampling goes with no gradients, cap or proximal"
             raise BadInput(problem, remedy="a member's steps see its records and the state alone, and no count leaves")
@@ -85,4 +86,4 @@ class FedAvgOneShot(FedAvg):
     epochs: Count = 50
     batch: Count = 128
     clip: Amount = 20.0
-    cap: int = 1024
+    cap: Annotated[int, Range(0, MOST)] = 1024

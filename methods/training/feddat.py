@@ -7,7 +7,7 @@ adapter A_c, its head and its answers stay with it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,12 @@ from methods.training.training_round import Floats, TrainingRound, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.errors import BadInput
-from secagg.features import BOTTLENECK, Encoder
+from secagg.features import BOTTLENECK, KINDS, Encoder
 from secagg.networks import Adapted, DpSgdSettings, OverEncoder, TrainedModel, Untainted, dp_sgd
-from secagg.networks.adapted import SHARED, Dual, EncoderAdapter, SharedAdapter, WithHead
-from secagg.networks.distillation import DistillingSettings, distil, distilling
+from secagg.networks.adapted import LARGEST_RANK, SHARED, Dual, EncoderAdapter, SharedAdapter, WithHead
+from secagg.networks.distillation import RAMPS, DistillingSettings, distil, distilling
+from secagg.networks.training import Positive
+from secagg.wire import Range
 
 VARIANTS = ("", "averaged")
 MODEL_SHARED, MODEL_PERSONAL = "shared", "personal"
@@ -125,15 +127,17 @@ class FedDAT(TrainedInRounds):
     """
 
     name: ClassVar[str] = "feddat"
-    places: str = "12x768"
-    kind: str = BOTTLENECK
-    rank: int = 48
+    places: Annotated[str, "Widths of the encoder's modules that have adapters, such as 6x512 for six of width 512"] = (
+        "12x768"
+    )
+    kind: Annotated[str, f"Form of an adapter: {' or '.join(KINDS)}"] = BOTTLENECK
+    rank: Annotated[int, Range(1, LARGEST_RANK), "Units of a bottleneck, or the rank of a LoRA"] = 48
     epochs: Count = 1
     rate: Amount = 1e-4
     batch: Count = 64
-    temperature: float = 3.0
-    ramp: str = "training"
-    variant: str = ""
+    temperature: Annotated[Positive, "Number by which distillation divides scores"] = 3.0
+    ramp: Annotated[str, f"Time in which the teacher's weight grows to 1: {', '.join(RAMPS)}"] = "training"
+    variant: Annotated[str, "averaged: without a teacher, so that members' adapters are averaged; empty: with one"] = ""
 
     def __post_init__(self) -> None:
         self.adapter  # noqa: B018  # refuses what cannot be

@@ -18,7 +18,7 @@ from methods.method import SumSpec, Traits
 from methods.round import Local, OpenedTotal, Round
 from methods.training.client_update import ClientUpdate, KeptTensors, program_inputs
 from methods.training.trained_in_rounds import LARGEST, MOST, Amount, Count, TrainedInRounds, encoding_of
-from methods.training.training_round import MODEL, Floats, TrainingRound, for_unit_length, require_room
+from methods.training.training_round import MAX_ROUNDS, MODEL, Floats, TrainingRound, for_unit_length, require_room
 from secagg.agreement.policy import Effort
 from secagg.crypto.labels import digest
 from secagg.encoding.updates import State
@@ -27,6 +27,7 @@ from secagg.networks import DpSgdSettings, TrainedModel, Untainted, program_name
 from secagg.networks.augmented import GENERATOR, TRANSFER, Augmentation, Augmented, Distance, Weights, size_of
 from secagg.networks.augmented_training import AugmentedSettings, train_augmented, train_privately
 from secagg.networks.normalised import Normalised
+from secagg.networks.training import Share
 from secagg.wire import Range
 
 OWN, SHARED, BATCH, PROTOTYPES = "own", "shared", "batch", "prototypes"
@@ -164,29 +165,36 @@ class FRAug(TrainedInRounds):
     """
 
     name: ClassVar[str] = "fraug"
-    model: str = "mlp:128"
-    norm: Literal["own", "shared", "batch"] = "own"
-    rounds: int = 100
+    model: Annotated[str, "Network: mlp:H of H hidden units, or cnn"] = "mlp:128"
+    norm: Annotated[
+        Literal["own", "shared", "batch"],
+        "Normalisation: in groups of channels, a member's own or averaged; or over the batch, a member's own",
+    ] = "own"
+    rounds: Annotated[int, Range(1, MAX_ROUNDS)] = 100
     rate: Amount = 0.01
-    steps: Count = 10
-    momentum: float = 0.5
+    steps: Annotated[Count, "Training steps of a member in a round"] = 10
+    momentum: Share = 0.5
     proximal: Weight = 0.0
-    augment: Annotated[int, Range(0, 1)] = 1
-    latent: Count = 32
-    hidden: Count = 128
-    synthetic: Annotated[int, Range(1, MOST_SYNTHETIC)] = 32
-    generator_rate: Amount = 0.05
-    transfer_rate: Amount = 0.05
-    alpha: Weight = 1.0
-    beta: Weight = 1.0
-    generator_distance: Literal["mmd", "l2"] = "mmd"
-    transfer_distance: Literal["mmd", "l2"] = "mmd"
-    ramp: Weight = 0.01
-    ema: float = 0.3
-    ema_ramp: Annotated[float, Range(0, 1)] = 0.05
+    augment: Annotated[int, Range(0, 1), "1: members train on synthetic embeddings too; 0: on their records alone"] = 1
+    latent: Annotated[Count, "Random numbers that the generator starts from, and hidden units of RTNet"] = 32
+    hidden: Annotated[Count, "Hidden units of the generator"] = 128
+    synthetic: Annotated[int, Range(1, MOST_SYNTHETIC), "Synthetic embeddings in a step, of all classes together"] = 32
+    generator_rate: Annotated[Amount, "Learning rate of the generator"] = 0.05
+    transfer_rate: Annotated[Amount, "Learning rate of RTNet, the network that adapts embeddings to a member"] = 0.05
+    alpha: Annotated[Weight, "Weight of the distance in the generator's loss"] = 1.0
+    beta: Annotated[Weight, "Weight of the distance in RTNet's loss"] = 1.0
+    generator_distance: Annotated[
+        Literal["mmd", "l2"], "Distance that the generator enlarges: of sets of embeddings, or to the class prototype"
+    ] = "mmd"
+    transfer_distance: Annotated[
+        Literal["mmd", "l2"], "Distance that RTNet reduces: of sets of embeddings, or to the class prototype"
+    ] = "mmd"
+    ramp: Annotated[Weight, "Residuals weigh exp(-ramp * rounds left); 0: they are whole at once"] = 0.01
+    ema: Annotated[float, Range(0, 1, above=True), "Share by which a batch's means move the class prototypes"] = 0.3
+    ema_ramp: Annotated[float, Range(0, 1), "Share of the rounds in which ema grows to its value"] = 0.05
     clip: Amount = 10.0
     cap: Annotated[int, Range(0, MOST)] = 0
-    generator_scale: Amount = 1.0
+    generator_scale: Annotated[Amount, "Factor on the generator's part of an update before the clip"] = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

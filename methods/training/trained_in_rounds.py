@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from methods.method import Traits, UsualMethod
 from methods.training.client_update import sampled_steps
@@ -13,7 +14,6 @@ from secagg.crypto.labels import digest
 from secagg.encoding.updates import ServerStep, UpdateEncoding
 from secagg.encoding.updates.encoding import blocks_of
 from secagg.encoding.updates.steps import SERVER_STEPS
-from secagg.errors import BadInput
 from secagg.heads import Artifact
 from secagg.networks import DpSgdSettings, TrainingSettings, read_model
 from secagg.networks.augmented_training import AugmentedSettings
@@ -26,6 +26,7 @@ FEWEST_UNITS = 16
 """Grid units of a typical entry of a longest update, so that random rounding moves it by a few per cent."""
 Count = Annotated[int, Range(1, MOST)]
 Amount = Annotated[float, Range(LEAST, LARGEST)]
+Sampling = Annotated[float, Range(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -39,23 +40,21 @@ class TrainedInRounds(UsualMethod, ABC):
 
     name: ClassVar[str]
     libraries: ClassVar[tuple[str, ...]] = ("torch", "safetensors.numpy")
-    rounds: int = 20
+    rounds: Annotated[int, Range(1, MAX_ROUNDS)] = 20
     rate: Amount = 0.1
     batch: Count = 32
     clip: Amount = 1.0
-    sampling: float = 0.0
-    steps: int = 10
+    sampling: Sampling = 0.0
+    steps: Annotated[int, Range(1, math.inf)] = 10
     gradient_clip: Amount = 1.0
-    server: str = "average"
-    server_rate: Amount = 1.0
+    server: Annotated[Literal["average", "momentum", "adam"], "Optimiser by which the server moves the model"] = (
+        "average"
+    )
+    server_rate: Annotated[Amount, "Learning rate of the server's optimiser"] = 1.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rounds <= MAX_ROUNDS:
-            raise BadInput(f"{self.rounds} rounds", remedy=f"give 1 to {MAX_ROUNDS}")
         self.training, self.private_training  # noqa: B018  # both refuse settings that cannot be
         require_in_range(self)
-        if self.server not in SERVER_STEPS:
-            raise BadInput(f"no server optimiser {self.server!r}", remedy=f"choose one of {', '.join(SERVER_STEPS)}")
 
     @property
     @abstractmethod

@@ -48,7 +48,7 @@ pki: Consortium CA, certificate requests and changes of keys, member certificate
 join: Join a consortium by a start kit, or go on after its roster has changed.
 plan: Write, explain, check and countersign the plan of a session.
 schema: Say what the columns of a table are, in public; look at one's own.
-methods: List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.
+methods: List the methods and the baselines: what is summed, what a baseline lets out, and what each parameter does.
 backbone: List backbones; export a pre-trained network to a .pt2 program; show digests.
 ledger: What was released about this member's data sets.
 """

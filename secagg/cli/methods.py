@@ -5,24 +5,29 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from importlib.metadata import entry_points
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
 
-from methods import METHODS, kind_named, method_named, parameters_of, split_method
+from methods import METHODS, method_named, parameters_of, split_method
 from methods.baselines import BASELINES, DpSgd
 from methods.declaration import check_declaration, check_steps
-from methods.method import Method
+from methods.method import Method, Parameters, lines_of
 from secagg.cli.console import Speaker, speaking, two_columns, warn_of_programs
 from secagg.cli.options import ParametersOption
 from secagg.encoding import Grid, Normalisation
 from secagg.experiments.baselines import DP_SGD, LEAVES_FOR_DP_SGD
 from secagg.system import plugins
+from secagg.wire import ranges_of
 
 SMALL = (2, 2, 4)
 """The dimension, number of classes and number of levels for which a method's blocks are listed."""
 TRIED = (8, 10, Grid(1.0, 1 << 10, normalisation=Normalisation.CENTRED_UNIT))
 """The dimension, number of classes and grid for which `check` tries a method; new plans try it with their own."""
+
+WIDTH = 61
+"""Columns of a row beside the longest name of a method, on a terminal of 80."""
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -30,26 +35,27 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 @speaking
 def methods(speaker: Speaker, context: typer.Context) -> None:
-    """List the methods and the baselines: what is summed, what a baseline lets out, and the parameters of each.
+    """List the methods and the baselines: what is summed, what a baseline lets out, and what each parameter does.
 
     A method runs under every protection, a baseline under none, for the reason that it gives.
     """
     if context.invoked_subcommand is not None:
         return
-    known = {}
+    known: dict[str, dict[str, Any]] = {}
     for name in METHODS:
-        title = (sys.modules[kind_named(name).__module__].__doc__ or name).splitlines()[0]
         method = method_named(name)
-        known[name] = {"title": title, "blocks": _blocks(method), "parameters": method.parameters}
-    baselines = {
-        DP_SGD: {"leaves": LEAVES_FOR_DP_SGD, "parameters": asdict(DpSgd())},
+        kind = type(method)
+        title = (sys.modules[kind.__module__].__doc__ or name).splitlines()[0]
+        known[name] = {"title": title, "blocks": _blocks(method), **_explained(kind, method.parameters)}
+    baselines: dict[str, dict[str, Any]] = {
+        DP_SGD: {"leaves": LEAVES_FOR_DP_SGD, **_explained(DpSgd, asdict(DpSgd()))},
         **{
-            name: {"leaves": each.leaves, "protections": each.protections, "parameters": asdict(each())}
+            name: {"leaves": each.leaves, "protections": each.protections, **_explained(each, asdict(each()))}
             for name, each in BASELINES.items()
         },
     }
-    rows = [(name, f"{each['title']}\nsums {', '.join(each['blocks'])}{_name(each)}") for name, each in known.items()]
-    others = [(name, f"leaves a client: {each['leaves']}{_name(each)}") for name, each in baselines.items()]
+    rows = [(name, _lines(each, each["title"], f"sums {', '.join(each['blocks'])}")) for name, each in known.items()]
+    others = [(name, _lines(each, f"leaves a client: {each['leaves']}")) for name, each in baselines.items()]
     tables = [two_columns("Methods", rows), two_columns("Baselines (--protection none)", others)]
     installed = {each.name: plugins.installed_sha256(each) for each in entry_points(group=plugins.METHODS)}
     if installed:
@@ -87,6 +93,17 @@ def _blocks(method: Method) -> list[str]:
     return [block.name for kind in method.sums(*SMALL) for block in kind.blocks]
 
 
-def _name(entry: dict[str, Any]) -> str:
-    listed = " ".join(f"{name}={value}" for name, value in entry["parameters"].items())
-    return f"\n--parameters {listed}" if listed else ""
+def _explained(kind: type, parameters: Parameters) -> dict[str, Any]:
+    """Return a method's or baseline's parameters by name: their defaults, and what each does, with its range."""
+    lines, ranges = lines_of(kind), ranges_of(kind)
+    texts = {name: lines.get(name, "") + (f" ({ranges[name]})" if name in ranges else "") for name in parameters}
+    return {"parameters": parameters, "explanations": texts}
+
+
+def _lines(entry: dict[str, Any], *first: str) -> str:
+    """Return the lines of a row: `first`, then each parameter with its default and explanation, wrapped to `WIDTH`."""
+    listed = [f"  {name}={value}  {entry['explanations'][name]}" for name, value in entry["parameters"].items()]
+    shown = [*first, *(["--parameters"] if listed else []), *listed]
+    return "\n".join(
+        part for line in shown for part in wrap(line, WIDTH, subsequent_indent=" " * 4, break_on_hyphens=False)
+    )

@@ -138,7 +138,7 @@ class Items:
 
 
 _DECLARED: dict[type, Mapping[str, Range | tuple[object, ...]]] = {}
-"""Cache of `require_in_range`: for each class checked before, its fields' ranges and choices by field name."""
+"""Cache of `_declared`: for each class checked before, its fields' ranges and choices by field name."""
 
 
 def require_in_range(settings: object) -> None:
@@ -147,21 +147,32 @@ def require_in_range(settings: object) -> None:
     None passes where the annotation is optional. Annotations are read at run time, those of base classes too: what they
     name must be imported, not only under TYPE_CHECKING.
     """
-    cls = type(settings)
+    for name, allowed in _declared(type(settings)).items():
+        value = getattr(settings, name)
+        if value is not None and value not in allowed:
+            raise BadInput(f"{name} is {value!r}", remedy=f"give {_words(allowed)}")
+
+
+def ranges_of(settings: type) -> dict[str, str]:
+    """Return in words what `require_in_range` allows for each field of a dataclass that it checks, by field name."""
+    return {name: _words(allowed) for name, allowed in _declared(settings).items()}
+
+
+def _declared(cls: type) -> Mapping[str, Range | tuple[object, ...]]:
     if cls not in _DECLARED:
         found = {name: _allowed(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
         _DECLARED[cls] = {name: allowed for name, allowed in found.items() if allowed is not None}
-    for name, allowed in _DECLARED[cls].items():
-        value = getattr(settings, name)
-        if value is not None and value not in allowed:
-            choices = str(allowed) if isinstance(allowed, Range) else " or ".join(map(str, allowed))
-            raise BadInput(f"{name} is {value!r}", remedy=f"give {choices}")
+    return _DECLARED[cls]
+
+
+def _words(allowed: Range | tuple[object, ...]) -> str:
+    return str(allowed) if isinstance(allowed, Range) else " or ".join(map(str, allowed))
 
 
 def _allowed(hint: Any) -> Range | tuple[object, ...] | None:
     arguments = get_args(hint)
     if get_origin(hint) is Annotated:
-        return next((each for each in arguments[1:] if isinstance(each, Range)), None)
+        return next((each for each in arguments[1:] if isinstance(each, Range)), None) or _allowed(arguments[0])
     if get_origin(hint) is Literal:
         return arguments
     if get_origin(hint) in (Union, UnionType):

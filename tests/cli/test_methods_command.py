@@ -6,11 +6,17 @@ from tests.cli.command import Command
 
 
 def test_every_method_and_baseline_is_listed(secagg: Command) -> None:
-    """With blocks and parameters, or with what leaves a client; as text and as JSON."""
+    """With blocks, or what leaves a client, and every parameter explained, in 80 columns; as text and as JSON."""
     content = secagg("methods", "--json", "-").json
     assert set(content["methods"]) == set(METHODS)
     assert set(content["baselines"]) == {"dp-sgd", *BASELINES}
     assert content["methods"]["fedcgs"]["blocks"] == ["counts", "class_sums", "second_moment"]
     assert content["baselines"]["fedpft"]["parameters"]["components"] == 10
+    for entry in (*content["methods"].values(), *content["baselines"].values()):
+        assert entry["explanations"].keys() == entry["parameters"].keys()
+        assert all(entry["explanations"].values())
+    assert content["methods"]["fedavg"]["explanations"]["rate"] == "Learning rate of a training step (1e-30 to 1e+30)"
     text = secagg("methods").out
+    assert "rate=0.1  Learning rate of a training step (1e-30 to 1e+30)" in text
+    assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in (*METHODS, *BASELINES))

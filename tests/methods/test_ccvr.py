@@ -200,9 +200,9 @@ def test_sums_that_no_records_have_are_told() -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"moments": "diagonal"}, "no such moments"),
-        ({"virtual": 0}, "0 virtual features"),
-        ({"virtual": 1_000_001}, "1000001 virtual features"),
+        ({"moments": "diagonal"}, "moments is 'diagonal'; give class or pooled"),
+        ({"virtual": 0}, "virtual is 0; give 1 to 1000000"),
+        ({"virtual": 1_000_001}, "virtual is 1000001"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(parameters: dict[str, float | str], words: str) -> None:

@@ -252,7 +252,7 @@ def test_an_artifact_is_read_back(folder: Path, data: Dataset) -> None:
         ({"domains": "a+a"}, "domains"),
         ({"concepts": 2}, "concepts"),
         ({"clip": math.nan}, "clip"),
-        ({"width": 0}, "vectors of 0"),
+        ({"width": 0}, "width is 0; give 1 to 8192"),
         ({"epochs": 0}, "epochs"),
     ],
 )

@@ -321,10 +321,10 @@ def test_noise_of_its_own_is_on_its_own_numbers_alone() -> None:
         ({"fixed": "clip=5;depth=3"}, "method fedavg cannot take"),
         ({**GRADIENTS, "local": 2}, "settings beside a configuration's"),
         ({"search": "halving", "local": 2}, "settings beside a configuration's"),
-        ({"search": "grid"}, "the search 'grid'"),
+        ({"search": "grid"}, "search is 'grid'"),
         ({"validation": 1.0}, "validation is 1.0"),
-        ({"largest_loss": 0.0}, "largest_loss 0.0"),
-        ({"largest_loss": 1e-310}, "largest_loss 1e-310"),
+        ({"largest_loss": 0.0}, "largest_loss is 0.0"),
+        ({"largest_loss": 1e-310}, "largest_loss is 1e-310"),
         ({"population": 0}, "population is 0"),
     ],
 )

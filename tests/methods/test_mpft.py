@@ -95,8 +95,8 @@ def test_parameters_make_the_method_again() -> None:
         ({"sampling": "cluster", "slots": 4}, "0 rounds of cluster sampling"),
         ({"sampling": "cluster", "slots": 4, "rounds": 101}, "101 rounds of cluster sampling"),
         ({"rounds": 1}, "1 rounds of mean sampling; means take none"),
-        ({"epochs": 0}, "0 epochs"),
-        ({"epochs": 10_001}, "10001 epochs"),
+        ({"epochs": 0}, "epochs is 0; give 1 to 10000"),
+        ({"epochs": 10_001}, "epochs is 10001"),
     ],
     ids=str,
 )

@@ -204,7 +204,7 @@ def test_state_holds_both(name: str) -> None:
 @pytest.mark.parametrize(
     ("forbidden", "words"),
     [({"cap": 5}, "leave one of them"), ({"rounds": 1}, "2 rounds"), ({"sum_share": 0.0}, "sum_share"),
-     ({"sum_share": 1.0}, "sum_share"), ({"sampling": 1.5}, "sampling rate"), ({"steps": 0}, "steps"),
+     ({"sum_share": 1.0}, "sum_share"), ({"sampling": 1.5}, "sampling is 1.5; give 0 to 1"), ({"steps": 0}, "steps"),
      ({"gradient_clip": 0.0}, "clip"), ({"noisy_rate": -1.0}, "rate")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(name: str, forbidden: dict[str, Any], words: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 
 from secagg.errors import BadInput
-from secagg.wire import Range, require_in_range
+from secagg.wire import Range, ranges_of, require_in_range
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Settings(Base):
     most: Annotated[int | None, Range(0, 3)] = None
     norm: Literal["own", "shared"] = "own"
     adjacency: Literal["add", "replace"] | None = None
+    optimiser: Annotated[Literal["adam", "sgd"], "A text beside the choices"] = "adam"
     free: float = -1.0
 
 
@@ -55,6 +56,7 @@ def test_what_is_declared_passes(inside):
         ({"most": 4}, "most is 4; give 0 to 3"),
         ({"norm": "mine"}, "norm is 'mine'; give own or shared"),
         ({"adjacency": "swap"}, "adjacency is 'swap'; give add or replace"),
+        ({"optimiser": "lbfgs"}, "optimiser is 'lbfgs'; give adam or sgd"),
     ],
 )
 def test_what_is_not_declared_is_refused(outside, message):
@@ -62,3 +64,16 @@ def test_what_is_not_declared_is_refused(outside, message):
     with pytest.raises(BadInput) as caught:
         Settings(**outside)
     assert str(caught.value) == message
+
+
+def test_ranges_are_told_in_the_words_of_a_refusal():
+    """Each field's range or choices has the words that a refusal has; a field without one is left out."""
+    assert ranges_of(Settings) == {
+        "rounds": "1 to 10",
+        "share": "a number above 0 and below 1",
+        "rate": "a finite number of 0 or more",
+        "most": "0 to 3",
+        "norm": "own or shared",
+        "adjacency": "add or replace",
+        "optimiser": "adam or sgd",
+    }
