@@ -232,7 +232,7 @@ def test_row_numbers_are_the_editors(folder):
     [
         {"features": FEATURES},
         {"features": FEATURES, "labels": LABELS[:3]},
-        {"features": FEATURES, "labels": LABELS.astype(str)},
+        {"features": FEATURES, "labels": LABELS.astype(complex)},
         {"features": FEATURES, "labels": LABELS, "scale": np.ones(2)},
         {"images": IMAGES.astype(np.uint16), "labels": LABELS},
     ],

@@ -333,7 +333,10 @@ PLANS = (
         "no noise",
         "takes the noise out of the plan",
         "max_epsilon",
-        bring_plan(lambda plan: replace(plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=()), **NOISY),
+        bring_plan(
+            lambda plan: replace(plan, epsilon=math.inf, delta=0.0, adjacency="", noise="", noises=(), noise_levels=()),
+            **NOISY,
+        ),
     ),
     Probe(
         "weaker noise",
