@@ -174,8 +174,8 @@ def _rows(result: SimulationResult) -> list[tuple[str, str]]:
         least, most = (pick(each.accuracy for each in own.clients) for pick in (min, max))
         told = f"{100 * own.mean:.2f} %, the mean of {len(own.clients)} ({100 * least:.2f} to {100 * most:.2f})"
         rows.append((f"members' own models, {own.model}", told))
-    names = [*("protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client"), "noise_seed"]
-    names += [*("bytes_saved_by_grid", "bad_records", "bad_held_out", "aggregate_sha256", "head_sha256")]
+    names = ["protection", "epsilon", "promise", "ring", "vector_length", "upload_bytes_per_client", "noise_seed"]
+    names += ("noise_removed", "bytes_saved_by_grid", "bad_records", "bad_held_out", "aggregate_sha256", "head_sha256")
     rows += [(name.replace("_", " "), str(content[name])) for name in names if content[name] not in (None, 0)]
     rows += [(f"seconds, {name}", f"{value:.3f}") for name, value in result.seconds.items()]
     if content["not_private"]:

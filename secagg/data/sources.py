@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from secagg.agreement.schema import Schema
+from secagg.agreement.schema import Schema, load_schema
 from secagg.data.arrays import NPZ, open_without_labels
 from secagg.data.delimited import DELIMITED, line_breaks_in, other_order_in, write_without_line_breaks
 from secagg.data.derivation import derive_schema, strays
@@ -72,7 +72,7 @@ def open_dataset(
     source: str,
     *,
     label: str | None = None,
-    schema: Schema | None = None,
+    schema: Schema | str | Path | None = None,
     split: bool = True,
     tolerant: bool = False,
     most: int | None = None,
@@ -82,10 +82,10 @@ def open_dataset(
     """Open `digits`, `breast-cancer`, `wine`, a file of `FORMATS`, or a folder of tables (one per client) or images.
 
     A folder of images is opened by `open_images`, which says what `image_size` and `classes` mean; nothing else takes
-    them. `label` names the label column of a table; `schema` says what its columns mean. Without a schema one is
-    derived from the pooled records, which only `simulate` may do. A source without a test part is split by
-    `split_records`, a folder within each file or domain; without `split` all
-    records are for training. Raises BadInput, or BadRecord with file, row and remedy.
+    them. `label` names the label column of a table; `schema`, or its file or name, says what its columns mean. Without
+    a schema one is derived from the pooled records, which only `simulate` may do. A source without a test part is split
+    by `split_records`, a folder within each file or domain; without `split` all records are for training. Raises
+    BadInput, or BadRecord with file, row and remedy.
 
     With `tolerant` a record that cannot be used is not refused but stays in its place with label -1 and
     zero inputs (see `Records`), and no other record can tell; faults of the whole file still raise
@@ -95,6 +95,7 @@ def open_dataset(
     `split`, and an image size and classes that the file or the plan names.
     """
     path = Path(source)
+    schema = load_schema(str(schema)) if isinstance(schema, str | Path) else schema
     cut = split_records if split else keep_all
     known = format_of(path)
     tolerance = Tolerance(most) if tolerant else None

@@ -194,7 +194,10 @@ class SimulationResult:
         return [name for name in (*known, *WITHOUT_NOISE, *read_off) if content[name] not in (None, [])]
 
 
-OTHERS = ("at_least", "class_gate", "cohort", "covariance", "expand", "leave_out", "validate")
+OTHERS = (
+    *("at_least", "class_gate", "cohort", "covariance", "expand", "leave_out", "validate"),
+    *("surplus_noise", "dropouts", "colluders", "tolerate"),
+)
 """Settings that the report repeats as they are."""
 ACCURACIES = ("accuracy", "accuracy_interval", "accuracy_reference")
 MEASURED = (*ACCURACIES, "metrics", "by_domain", "adaptation", "personal", "rounds")
@@ -207,7 +210,7 @@ RELEASES = ("head_sha256", "aggregate_sha256", "classes_left_out", "tuned")
 SIZES = ("ring", "upload_bytes_per_client", "bytes_saved_by_grid")
 FEDERATED_KEYS = (
     *("normalisation", "radius", "levels", "aggregate_sha256", "ring"),
-    *("vector_length", "upload_bytes_per_client", "bytes_saved_by_grid"),
+    *("vector_length", "upload_bytes_per_client", "bytes_saved_by_grid", "noise_removed"),
 )
 
 
@@ -222,6 +225,16 @@ def _by_domain(found: tuple[DomainAccuracy, ...]) -> dict[str, Any]:
     return {"domains": domains, **means}
 
 
+def _noise_removed(run: Federated) -> float | None:
+    """Return the share of the variance of clients' noise that was removed from the last sum; None without levels."""
+    calibration = run.setup.sum.calibration
+    if calibration is None or not calibration.lower:
+        return None
+    whole = calibration.blocks[0].sigma
+    left = calibration.left_of(whole, calibration.parties - len(run.result.members))
+    return round(max(0.0, 1 - (left / whole) ** 2), 4)
+
+
 def _of_federated(run: Federated) -> dict[str, Any]:
     plan = run.setup.plan
     values = (
@@ -233,5 +246,6 @@ def _of_federated(run: Federated) -> dict[str, Any]:
         len(run.result.vector),
         run.upload_bytes,
         run.setup.facts.bytes_saved_by_grid,
+        _noise_removed(run),
     )
     return dict(zip(FEDERATED_KEYS, values, strict=True))

@@ -83,6 +83,10 @@ class RunResult(TypedDict):
     expand: int
     leave_out: str | None
     validate: float
+    surplus_noise: str
+    dropouts: int
+    colluders: int | None
+    tolerate: int | None
     accuracy: float | None
     accuracy_interval: list[float] | None
     accuracy_reference: float | None
@@ -106,6 +110,7 @@ class RunResult(TypedDict):
     vector_length: int | None
     upload_bytes_per_client: int | None
     bytes_saved_by_grid: int | None
+    noise_removed: float | None
     client_seconds: float | None
     server_seconds: float | None
     seconds: dict[str, float]

@@ -72,7 +72,9 @@ class SimulationSettings(Choices):
     )
     dropouts: int = option(0, "Clients that drop out, at different steps of the protocol.", minimum=0)
     tolerate: int | None = option(
-        None, "Dropouts that thresholds and noise allow for, whether they happen or not; default: those that do."
+        None,
+        "Dropouts that thresholds and noise allow for, whether they happen or not; default: those that do.",
+        minimum=0,
     )
     seed: int = option(
         0,
@@ -126,8 +128,8 @@ class SimulationSettings(Choices):
         if self.cohort < 0:
             raise BadInput(f"cohort cannot be {self.cohort}", remedy="give how many clients are drawn; 0: all")
         if self.tolerate is not None and self.tolerate < self.dropouts:
-            problem = f"{self.dropouts} clients drop out and {self.tolerate} are tolerated"
-            raise BadInput(problem, remedy="tolerate as many or more")
+            problem = f"tolerate must be {self.dropouts} or more, as many as drop out (got {self.tolerate})"
+            raise BadInput(problem, remedy="leave it out to tolerate those that drop out")
         if (clients := self.cohort or self.clients) is not None:
             self.refuse_dropouts(clients, most_dropouts(clients, self.colluders_of(clients)))
 

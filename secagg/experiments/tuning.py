@@ -117,7 +117,10 @@ def tune(
     given = {"clients": 20, "reference": False, **settings}
     dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), given)
     tuning = Tuning(method, as_setting("parameters", parameters), space, search)
-    return tune_dataset(dataset, tuning, grid, seeds, out, **how)
+    result = tune_dataset(dataset, tuning, grid, seeds, out, **how)
+    if result.sweep.refusals and not result.found and how.get("shard") is None:
+        raise BadInput(f"every search was refused: {result.sweep.refusals[0]}")
+    return result
 
 
 def tune_dataset(

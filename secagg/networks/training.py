@@ -51,7 +51,9 @@ class TrainingSettings:
             raise BadInput(f"{self.epochs} epochs in batches of {self.batch}", remedy="both are 1 or more")
         require_in_range(self)
         if self.optimiser == "adam" and (self.momentum or self.proximal):
-            problem = f"momentum {self.momentum:g} and proximal {self.proximal:g} are not for adam"
+            given = {"momentum": self.momentum, "proximal": self.proximal}
+            named = " and ".join(f"{name} {value:g}" for name, value in given.items() if value)
+            problem = f"adam takes no {named}"
             raise BadInput(problem, remedy="leave both at 0, or choose the optimiser sgd")
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:

@@ -181,6 +181,9 @@ class Choices:
     @property
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name, as they go into a plan. Raises BadInput for bad ones."""
+        is_named = isinstance(self.parameters, str) and "refine=" in f" {self.parameters}".replace(",", " ")
+        if is_named and self.refine is not None and self.refine >= 0:  # below 0: by the method's rule
+            raise BadInput("refine is given twice", remedy="give it once, as an option or among the parameters")
         shared = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
         if isinstance(self.parameters, str):
             return parameters_of(self.method, shared, self.parameters)

@@ -168,3 +168,35 @@ def test_other_results_can_be_pickled(name: str, tmp_path: Path) -> None:
     """So can what the others return."""
     found: Callable[[], Any] = call(name, tmp_path, FEATURES, LABELS, clients=3, **HELD_OUT)
     assert pickle.loads(pickle.dumps(found)).to_json() == found.to_json()  # noqa: S301 (made in the line itself)
+
+
+def test_search_that_is_refused_raises(tmp_path: Path) -> None:
+    """Where every search of `tune` is refused it raises the reason, as the command does."""
+    with pytest.raises(BadInput, match=r"every search was refused: .* choose a method that trains in rounds"):
+        call("tune", tmp_path, FEATURES, LABELS, **HELD_OUT, method="fedcgs", radius=32.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"parameters": "refine=0", "refine": 3}, "refine is given twice"),
+        ({"method": "fedcgs[refine=0]", "refine": 3}, "refine is given twice"),
+        ({"tolerate": -1}, r"tolerate must be 0 or more, as many as drop out \(got -1\)"),
+        ({"tolerate": 1, "dropouts": 2}, r"tolerate must be 2 or more, as many as drop out \(got 1\)"),
+    ],
+)
+def test_settings_that_clash_are_refused_by_name(settings: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """A setting given twice, and one below what it must be, are refused with its name and value."""
+    with pytest.raises(BadInput, match=said):
+        call("simulate", tmp_path, FEATURES, LABELS, **HELD_OUT, clients=8, **{**CHEAP, **settings})
+
+
+def test_share_of_noise_that_was_removed_is_told(tmp_path: Path) -> None:
+    """A result says which part of the noise's variance was removed: a third with one of four tolerated, none gone."""
+    private = {"epsilon": 8.0, "delta": 1e-5, "adjacency": "add-remove", "refine": 0, "reference": False}
+    kept, removed = (
+        call("simulate", tmp_path, FEATURES, LABELS, **HELD_OUT, **private, clients=4, tolerate=1, surplus_noise=each)
+        for each in ("keep", "auto")
+    )
+    assert kept.to_json()["noise_removed"] is None
+    assert removed.to_json()["noise_removed"] == pytest.approx(1 / 3, abs=1e-3)
