@@ -54,7 +54,7 @@ class TrainingSettings:
             given = {"momentum": self.momentum, "proximal": self.proximal}
             named = " and ".join(f"{name} {value:g}" for name, value in given.items() if value)
             problem = f"adam takes no {named}"
-            raise BadInput(problem, remedy="leave both at 0, or choose the optimiser sgd")
+            raise BadInput(problem, remedy="leave it at 0, or choose the optimiser sgd")
 
     def pull(self, velocity: Tensor, weights: Tensor, first: Tensor) -> None:
         """Add the gradients of the FedProx and weight-decay penalties to `velocity`."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods.baselines.baseline import NUMBER, ClientData, Fitted, Linear, holders
-from methods.slots.mpft import MOST_EPOCHS
+from methods.slots.fedtc import MOST_EPOCHS
 from secagg.errors import BadInput
 from secagg.heads.descent import adapted_head
 from secagg.system.extras import extra
