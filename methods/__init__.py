@@ -183,9 +183,14 @@ def parameters_of(name: str, given: Mapping[str, str | float | None], text: str 
             raise BadInput(
                 f"method {name} has no {key}", remedy=f"leave it out, or use one of {', '.join(sorted(having))}"
             )
-    if ROUNDS in chosen and any(word.startswith(f"{ROUNDS}=") for word in text.split()):
-        raise BadInput("rounds are given twice", remedy="give them once, as an option or among the parameters")
+    refuse_twice(ROUNDS, chosen.get(ROUNDS), text)
     return {key: value for key, value in chosen.items() if key in known} | read_parameters(name, known, text)
+
+
+def refuse_twice(key: str, option: str | float | None, text: str) -> None:
+    """Raise BadInput if a parameter is given as an `option`, which is None else, and in a `text` of parameters too."""
+    if option is not None and any(word.startswith(f"{key}=") for word in text.split()):
+        raise BadInput(f"{key} is given twice", remedy="give it once, as an option or among the parameters")
 
 
 def read_parameters(name: str, known: Parameters, text: str) -> Parameters:
@@ -209,5 +214,6 @@ __all__ = [
     "planned_method",
     "read_parameters",
     "read_planned",
+    "refuse_twice",
     "sums_of",
 ]

@@ -8,7 +8,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from methods import ROUNDS, method_named, method_of, parameters_of, planned_method, split_method
+from methods import ROUNDS, method_named, method_of, parameters_of, planned_method, refuse_twice, split_method
 from methods.declaration import check_declaration
 from methods.gate import put_gate, without_gate
 from methods.method import Fixed, SumSpec
@@ -181,11 +181,10 @@ class Choices:
     @property
     def method_parameters(self) -> dict[str, Any]:
         """The method's parameters by name, as they go into a plan. Raises BadInput for bad ones."""
-        is_named = isinstance(self.parameters, str) and "refine=" in f" {self.parameters}".replace(",", " ")
-        if is_named and self.refine is not None and self.refine >= 0:  # below 0: by the method's rule
-            raise BadInput("refine is given twice", remedy="give it once, as an option or among the parameters")
         shared = {"covariance": self.covariance, "ridge": self.ridge, "refine": self._refinements, ROUNDS: self.rounds}
         if isinstance(self.parameters, str):
+            if (self.refine or 0) >= 0:  # below 0: by the method's rule
+                refuse_twice("refine", self.refine, self.parameters)
             return parameters_of(self.method, shared, self.parameters)
         return parameters_of(self.method, shared) | dict(self.parameters)
 

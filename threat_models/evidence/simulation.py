@@ -42,7 +42,7 @@ from threat_models.estimation.empirical_sensitivity import longest_of, longest_p
 from threat_models.estimation.noise_tests import Share, SharesTested, Variance, examine_shares
 from threat_models.estimation.recomputation import SecondOpinion, honest_shares, second_opinion, share_left
 from threat_models.evidence.blocks import assign_cells, blocks_of, flaws_of, keep_counted, noisy_sum_of, session_of
-from threat_models.evidence.training_noise import TrainingWatch
+from threat_models.evidence.training_noise import ENTRIES, NOTHING, TrainingWatch
 from threat_models.session import AuditRecords, Blocks, Knowledge, Message, NoisySum, Released, Session, join_records
 
 CANDIDATES = 2000
@@ -324,8 +324,6 @@ def generating(features: FeatureMap) -> Callable[[SlotMeans], tuple[NDArray[np.f
     return apply
 
 
-ENTRIES = 2_000
-"""Least number of entries of noise to see at each place; the noise of small blocks is drawn again until then."""
 MOST_DRAWN = 1_000_000
 """Most entries of one kind of sum that are drawn again where clients draw the noise."""
 MOST_SESSIONS = 8
@@ -460,9 +458,6 @@ class _NoiseWatch:
             found = {name: max(length, tried[name]) for name, length in found.items()}
         for name, length in found.items():
             self.found[kind, name] = max(length, self.found.get((kind, name), 0.0))
-
-
-NOTHING = np.zeros(0, dtype=np.int64)
 
 
 def _noises(plan: Plan, sums: Sequence[SumSpec], kind: int) -> tuple[PlannedNoise, ...]:

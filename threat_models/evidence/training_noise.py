@@ -28,7 +28,7 @@ from threat_models.session import Floats
 STEPS = "members' training steps"
 """Name of all steps together in a report."""
 ENTRIES = 2_000
-"""Number of values to see of each further number, whose noise is drawn again until then."""
+"""Least number of values of noise to see at each place, or of each further number; it is drawn again until then."""
 MOST_DRAWN = 20_000_000
 """Most entries of noise that training draws again for that."""
 KEPT = 1_000
