@@ -131,12 +131,11 @@ def _resampled(apart: NDArray[Any], labels: NDArray[Any], draw: np.random.Genera
 
 def read_contrasts() -> dict[str, Contrast]:
     """Read methods/contrasts.toml. Raises TypeError for an unknown or missing field."""
-    found: dict[str, dict[str, Any]] = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
-    fields = {
-        system: {key: tuple(value) if isinstance(value, list) else value for key, value in each.items()}
+    found = tomllib.loads(SOURCE.read_text(encoding="utf-8"))
+    return {
+        system: Contrast(**(each | {key: tuple(each[key]) for key in ("differences", "records")}))
         for system, each in found.items()
     }
-    return {system: Contrast(**each) for system, each in fields.items()}
 
 
 def verdicts(contrasts: Mapping[str, Contrast]) -> dict[str, str]:
