@@ -1,7 +1,7 @@
-"""Write the table of the papers' claims in methods/README.md from methods/claims.toml.
+"""Write the table of the papers' claims in methods/README.md from methods/claims.toml and methods/contrasts.toml.
 
 `python -m tests.benchmarks.claims` writes it between its marks there. `tests/reproduction/test_claims.py` holds the
-quotes and figures against the papers' texts.
+quotes and figures against the papers' texts. The verdict on a system's primary claim follows from its contrast.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tests.architecture.source import ROOT
 from tests.benchmarks import leaving
+from tests.benchmarks.contrasts import read_contrasts, verdicts
 
 README, SOURCE = leaving.README, ROOT / "methods" / "claims.toml"
 BEGIN = "<!-- made by: python -m tests.benchmarks.claims -->\n"
@@ -18,7 +19,10 @@ BEGIN = "<!-- made by: python -m tests.benchmarks.claims -->\n"
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper, verbatim, and what was shown of it here; the fields are those of methods/claims.toml."""
+    """A claim of a paper, verbatim, and what was shown of it here; the fields are those of methods/claims.toml.
+
+    `shown` of a primary claim follows the verdict, which is computed; of the others it is all that is said.
+    """
 
     system: str
     paper: str
@@ -31,6 +35,7 @@ class Claim:
     table: str = ""
     rows: tuple[str, ...] = ()
     figures: str = ""
+    primary: bool = False
 
     @property
     def place(self) -> str:
@@ -44,16 +49,25 @@ def read_claims() -> tuple[Claim, ...]:
     return tuple(Claim(**{key: tuple(v) if isinstance(v, list) else v for key, v in each.items()}) for each in found)
 
 
+def shown_of(claim: Claim) -> str:
+    """Return what was shown of a claim: of a primary one the verdict and its two intervals come first."""
+    found = read_contrasts()
+    if not claim.primary or claim.system not in found:
+        return claim.shown
+    verdict = f"**{verdicts(found)[claim.system]}**: {found[claim.system].says()}"
+    return "; ".join(filter(None, (verdict, claim.shown)))
+
+
 def row_of(claim: Claim) -> str:
     """Return a row of the table, in Markdown."""
     said = " … ".join(f"“{quote}”" for quote in claim.quotes)
-    cells = claim.system, f"{said} ({claim.place})", claim.figures, claim.contrast, claim.shown, claim.differs
+    cells = claim.system, f"{said} ({claim.place})", claim.figures, claim.contrast, shown_of(claim), claim.differs
     return "| " + " | ".join(cells) + " |"
 
 
 def table() -> str:
     """Return all rows, in Markdown."""
-    heads = "system", "the paper's claim", "its figures", "the contrast here", "shown so far", "what differs"
+    heads = "system", "the paper's claim", "its figures", "the contrast here", "shown", "what differs"
     return "\n".join(["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|", *map(row_of, read_claims())]) + "\n"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.architecture.source import ROOT
-from tests.benchmarks import claims, leaving, systems
+from tests.benchmarks import claims, contrasts, leaving, systems
 from tests.benchmarks.claims import Claim
 
 PAPERS = ROOT.parent / "shared" / "papers"
@@ -166,11 +166,23 @@ def test_a_figure_or_a_verdict_of_no_source_is_found() -> None:
     assert not is_unproven("Cannot be told: +0.2 ± 1.0.")
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.system}, {claim.place}")
-def test_what_is_shown_is_told_by_an_interval(claim: Claim) -> None:
-    """A claim with figures cannot be told, or holds or not beside a paired interval that excludes 0."""
-    assert not is_unproven(claim.shown)
-    assert not claim.figures or claim.shown.startswith("cannot be told") or VERDICT.search(claim.shown)
+def test_verdicts_are_computed() -> None:
+    """Each system has one primary claim; the words of the file have no verdict but "cannot be told"."""
+    assert sorted(claim.system for claim in CLAIMS if claim.primary) == sorted(contrasts.PRIMARY)
+    assert [claim for claim in CLAIMS if VERDICT.search(claim.shown)] == []
+    open_claims = [claim for claim in CLAIMS if claim.figures and not claim.primary]
+    assert [claim for claim in open_claims if not claim.shown.startswith("cannot be told")] == []
+
+
+def test_the_table_has_the_verdict_of_its_contrast() -> None:
+    """A primary claim with a contrast shows the computed verdict with both intervals; no other claim shows one."""
+    found = contrasts.read_contrasts()
+    for claim in CLAIMS:
+        shown = claims.shown_of(claim)
+        if claim.primary and claim.system in found:
+            assert shown.startswith(f"**{contrasts.verdicts(found)[claim.system]}**: {found[claim.system].says()}")
+        else:
+            assert shown == claim.shown
 
 
 def test_the_table_is_that_of_the_file() -> None:
