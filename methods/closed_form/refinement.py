@@ -28,7 +28,7 @@ AUTO = -1
 USUAL_ROUNDS = 16
 """The number of rounds where they pay: half as many lose up to half a point, twice as many gain little."""
 GAIN = "0.5 to 9.4 points of accuracy at epsilon 1, mostly more below it and less above,"
-"""The gain by refinement on the ten data sets, of 456 to 60,000 records, in methods/RESULTS.md."""
+"""The gain by refinement on the ten data sets, of 456 to 60,000 records, in methods/ACCURACY.md."""
 MAX_ROUNDS = 100
 MAX_DIMENSION = 1024
 MAX_WEIGHT_BYTES = 8 << 20

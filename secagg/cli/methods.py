@@ -17,6 +17,7 @@ from methods.method import Method, Parameters, lines_of
 from secagg.cli.console import Speaker, speaking, two_columns, warn_of_programs
 from secagg.cli.options import ParametersOption
 from secagg.encoding import Grid, Normalisation
+from secagg.errors import BadInput
 from secagg.experiments.baselines import DP_SGD, LEAVES_FOR_DP_SGD
 from secagg.system import plugins
 from secagg.wire import ranges_of
@@ -34,13 +35,19 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 @speaking
-def methods(speaker: Speaker, context: typer.Context) -> None:
+def methods(
+    speaker: Speaker,
+    context: typer.Context,
+    only: Annotated[str | None, typer.Option(metavar="NAME", help="Explain this method or baseline alone.")] = None,
+) -> None:
     """List the methods and the baselines: what is summed, what a baseline lets out, and what each parameter does.
 
     A method runs under every protection, a baseline under none, for the reason that it gives.
     """
     if context.invoked_subcommand is not None:
         return
+    if only is not None and only not in (names := [*METHODS, DP_SGD, *BASELINES]):
+        raise BadInput(f"there is no method {only!r}", remedy=f"give one of {', '.join(names)}")
     known: dict[str, dict[str, Any]] = {}
     for name in METHODS:
         method = method_named(name)
@@ -54,14 +61,18 @@ def methods(speaker: Speaker, context: typer.Context) -> None:
             for name, each in BASELINES.items()
         },
     }
+    installed = {each.name: plugins.installed_sha256(each) for each in entry_points(group=plugins.METHODS)}
+    if only is not None:
+        known, baselines = ({name: each[name] for name in each if name == only} for each in (known, baselines))
     rows = [(name, _lines(each, each["title"], f"sums {', '.join(each['blocks'])}")) for name, each in known.items()]
     others = [(name, _lines(each, f"leaves a client: {each['leaves']}")) for name, each in baselines.items()]
-    tables = [two_columns("Methods", rows), two_columns("Baselines (--protection none)", others)]
-    installed = {each.name: plugins.installed_sha256(each) for each in entry_points(group=plugins.METHODS)}
-    if installed:
-        tables.append(two_columns("Installed by others (SHA-256 of their code)", installed.items()))
+    tables = {
+        "Methods": rows,
+        "Baselines (--protection none)": others,
+        "Installed by others (SHA-256 of their code)": installed.items(),
+    }
     content = {"methods": known, "baselines": baselines, "installed": installed}
-    speaker.result(content, "\n\n".join(tables))
+    speaker.result(content, "\n\n".join(two_columns(title, each) for title, each in tables.items() if each))
 
 
 @app.command("check")

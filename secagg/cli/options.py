@@ -16,15 +16,13 @@ from secagg.cli.console import give_options, read_epsilon, speaking
 from secagg.data import Dataset
 from secagg.data.sources import NAMES, add_format, kinds_of_files
 from secagg.errors import BadInput
-from secagg.plan_facts.planning import Choices, kind_in
+from secagg.plan_facts.planning import BY_RULE, Choices, kind_in
 from secagg.protection import PROTECTIONS, Protection
 from secagg.system import plugins
 from secagg.system.engines import ENGINES, PROCESSES
 from secagg.wire import Choice
 
 T = TypeVar("T")
-
-BY_RULE = "auto"
 
 
 def read_rounds(text: object) -> int | None:

@@ -18,7 +18,7 @@ from secagg.data.partition import LeftOut
 from secagg.errors import BadInput
 from secagg.experiments.seeding import SEEDS, Randomness
 from secagg.heads.adaptation import Adaptation
-from secagg.plan_facts.planning import Choices, PlanChoices, again, kind_in, option, usual_colluders
+from secagg.plan_facts.planning import BY_RULE, Choices, PlanChoices, again, kind_in, option, usual_colluders
 from secagg.privacy.claim import refuse_delta
 from secagg.protection import protection_named
 from secagg.wire import Choice
@@ -37,10 +37,10 @@ _TAKEN: Mapping[type, tuple[type, str]] = {
 class SimulationSettings(Choices):
     """All settings of `simulate`, named as on the command line; each field holds its help text.
 
-    `parameters` may also be a mapping, {"slots": 16, "keep": 0.9} say. `refine` None: rounds where they pay, as far as
-    a plan's fields tell. With `cohort`, `dropouts` and `colluders` are of a cohort. `seed` moves the baselines'
-    training, too; keys and masks are never seeded. Raises BadInput, naming the setting, for a value of another type and
-    for what cannot be or does not go together.
+    `parameters` may also be a mapping, {"slots": 16, "keep": 0.9} say. `refine` None or "auto": rounds where they pay,
+    as far as a plan's fields tell. With `cohort`, `dropouts` and `colluders` are of a cohort. `seed` moves the
+    baselines' training, too; keys and masks are never seeded. Raises BadInput, naming the setting, for a value of
+    another type and for what cannot be or does not go together.
     """
 
     parameters: str = again("parameters", "")
@@ -176,7 +176,7 @@ class SimulationSettings(Choices):
 
     def _check_numbers(self) -> None:
         if self.refine is not None and self.refine < 0:
-            raise BadInput(f"refine cannot be {self.refine}", remedy="give a number of rounds, or None for the rule")
+            raise BadInput(f"refine cannot be {self.refine}", remedy='give a number of rounds, or "auto"')
         if self.every is not None and self.every < 1:
             raise BadInput(f"every cannot be {self.every}", remedy="give a number of rounds from 1 on")
         if self.rounds is not None and self.method in METHODS:
@@ -222,7 +222,7 @@ def as_setting(name: str, value: Any) -> Any:
     and a name that is no setting.
     """
     kind, optional = kind_of(name)
-    if value is None and optional:
+    if optional and (value is None or (name == "refine" and value == BY_RULE)):
         return None
     if name == "parameters" and isinstance(value, Mapping):
         words = [f"{key}={each}" for key, each in value.items()]

@@ -36,6 +36,9 @@ from secagg.protection import PROTECTIONS, USUAL, protection_named
 from secagg.randomness import RandomSource
 from secagg.wire import Choice
 
+BY_RULE = "auto"
+"""Stands for a number of refinement rounds that follows from the plan's other fields."""
+
 
 @dataclass(frozen=True)
 class PublicData:

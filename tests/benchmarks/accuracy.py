@@ -1,10 +1,10 @@
-"""Every table of accuracy under noise in methods/RESULTS.md: one script, which also says where a goal is missed.
+"""Every table of accuracy under noise in methods/ACCURACY.md: one script, which also says where a goal is missed.
 
 `python -m tests.benchmarks.accuracy --data D --out F [--only digits,heart]`
 
 D holds the data sets of `TASKS` under their usual names; digits and breast-cancer come with scikit-learn. F receives a
 sweep's folder for each (what has ended is not repeated) and `accuracy.md`. All constants, of the rule for rounds and
-of DP-SGD alike, were chosen on the sets marked `chosen_on` (methods/RESULTS.md says on which part); the others were
+of DP-SGD alike, were chosen on the sets marked `chosen_on` (methods/ACCURACY.md says on which part); the others were
 first looked at afterwards.
 """
 
@@ -273,7 +273,7 @@ def say(done: int, total: int) -> None:
 
 def main() -> None:
     """Run what was asked for and write the tables."""
-    parser = argparse.ArgumentParser(description="Accuracy under noise, as in methods/RESULTS.md")
+    parser = argparse.ArgumentParser(description="Accuracy under noise, as in methods/ACCURACY.md")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder to write to; a run that is in it is not repeated"

@@ -1,4 +1,4 @@
-"""The table of methods/RESULTS.md on what removing surplus noise is worth: each run beside one that keeps it.
+"""The table of methods/ACCURACY.md on what removing surplus noise is worth: each run beside one that keeps it.
 
 `python -m tests.benchmarks.surplus --data D --out F` writes it between its marks there. D holds `usps.npz`, without
 which its rows are left out; F keeps the runs, and what has ended is not repeated. Partitions are the same with and
@@ -22,7 +22,7 @@ from tests.benchmarks.accuracy import EPSILONS, ROUNDS, Cell, Task, open_task, s
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.leaving import placed
 
-RESULTS = ROOT / "methods" / "RESULTS.md"
+PAGE = ROOT / "methods" / "ACCURACY.md"
 BEGIN = "<!-- made by: python -m tests.benchmarks.surplus -->\n"
 TASKS = (Task("digits", "digits", 20), Task("USPS", "usps.npz", 10))
 CLIENTS = (4, 10)
@@ -74,7 +74,7 @@ def table(measured: Mapping[tuple[Task, int], Arms]) -> str:
 
 def main() -> None:
     """Run all of it and write the table."""
-    parser = argparse.ArgumentParser(description="What removing surplus noise is worth, as in methods/RESULTS.md")
+    parser = argparse.ArgumentParser(description="What removing surplus noise is worth, as in methods/ACCURACY.md")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; a run in it is not repeated")
     parser.add_argument("--workers", type=int, default=None, help="processes; default: one per core")
@@ -87,7 +87,7 @@ def main() -> None:
         for clients in CLIENTS:
             print(f"{task.title}, {clients} clients", file=sys.stderr)
             measured[task, clients] = measure(task, clients, chosen.data, chosen.out, chosen.workers)
-    RESULTS.write_text(placed(RESULTS.read_text(encoding="utf-8"), table(measured), BEGIN), encoding="utf-8")
+    PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), table(measured), BEGIN), encoding="utf-8")
 
 
 if __name__ == "__main__":

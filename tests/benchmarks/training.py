@@ -1,4 +1,4 @@
-"""Every table of training in rounds in methods/RESULTS.md: accuracy of `fedavg` under its three promises, and its cost.
+"""Every table of training in rounds in methods/ACCURACY.md: accuracy of `fedavg` under three promises, and its cost.
 
 `python -m tests.benchmarks.training --data D --out F [--only mnist,usps,members,cost,secure]`
 
@@ -256,7 +256,7 @@ MAKERS: Mapping[str, Callable[[Path, Path, int | None], str]] = {
 
 def main() -> None:
     """Make what was asked for and write the tables."""
-    parser = argparse.ArgumentParser(description="Training in rounds, as in methods/RESULTS.md")
+    parser = argparse.ArgumentParser(description="Training in rounds, as in methods/ACCURACY.md")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; a run in it is not repeated")
     parser.add_argument("--only", default=",".join(MAKERS), help="tables, separated by commas")

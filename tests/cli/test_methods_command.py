@@ -20,3 +20,14 @@ def test_every_method_and_baseline_is_listed(secagg: Command) -> None:
     assert "rate=0.1  Learning rate of a training step (1e-30 to 1e+30)" in text
     assert max(map(len, text.splitlines())) <= 80
     assert all(name in text for name in (*METHODS, *BASELINES))
+
+
+def test_one_method_alone_is_explained(secagg: Command) -> None:
+    """`--only` leaves out all others, and refuses a name that is none by naming those that are."""
+    assert set(secagg("methods", "--only", "mpft", "--json", "-").json["methods"]) == {"mpft"}
+    text = secagg("methods", "--only", "local-only").out
+    assert "leaves a client: nothing" in text
+    assert "fedavg" not in text
+    refused = secagg("methods", "--only", "fedxyz")
+    assert refused.code == 2
+    assert "there is no method 'fedxyz'; give one of ccvr, fedavg" in refused.err

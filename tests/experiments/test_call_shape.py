@@ -15,6 +15,7 @@ import secagg
 from methods import METHODS
 from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
+from secagg.experiments.settings import SimulationSettings
 
 LABELS = np.arange(90) % 3
 FEATURES = np.random.default_rng(3).normal(size=(90, 5)) + LABELS[:, None]
@@ -200,3 +201,10 @@ def test_share_of_noise_that_was_removed_is_told(tmp_path: Path) -> None:
     )
     assert kept.to_json()["noise_removed"] is None
     assert removed.to_json()["noise_removed"] == pytest.approx(1 / 3, abs=1e-3)
+
+
+def test_rule_for_refinement_has_the_name_of_the_command_line() -> None:
+    """`refine="auto"` is the rule, as `--refine auto` is; other texts are refused."""
+    assert SimulationSettings(refine="auto") == SimulationSettings(refine=None)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="refine cannot be 'often'"):
+        SimulationSettings(refine="often")  # type: ignore[arg-type]

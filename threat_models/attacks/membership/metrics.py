@@ -219,7 +219,8 @@ def describe(scores: Scores) -> str:
     if not scores.is_judged:
         return "not told from others at all, as there are too few of either to say anything"
     area = scores.area()
-    words = f"told from others with an area under the curve of {area.value:.3f} ({area.low:.3f} to {area.high:.3f})"
+    span = f"{area.low:.3f} to {area.high:.3f}, {intervals.at_level('interval', intervals.current_level())}"
+    words = f"told from others with an area under the curve of {area.value:.3f} ({span})"
     if area.high < CHANCE:
         return f"{words}: worse than chance (0.5). Were those called members in the sum, and the others of their kind?"
     if succeeds(scores):
