@@ -23,7 +23,6 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
@@ -33,18 +32,14 @@ from secagg.experiments.features import Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.features import Latents, open_backbone
-from secagg.features.latents import to_pixels
 from secagg.generation import GenerationSettings, Pictures, contact_sheet, generate, train_classifier
-from secagg.generation.concepts import tell
-from secagg.generation.pictures import GRID, RELEASED, as_inputs, denoise
+from secagg.generation.pictures import GRID, as_inputs
 from secagg.networks import SlotMeans, program_named
 from secagg.privacy.gaussian import mu_of
 from secagg.randomness import SeededRandomness
-from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.contrasts import contrast_of
 from tests.benchmarks.fashion_mnist import read
-from tests.reproduction.fedbip_published import FedBiPPublished
 from threat_models.audit import audit
 
 STYLES = ("plain", "inverted", "noisy", "blurred")
@@ -162,39 +157,27 @@ def measured_rows(data: Path, model: Path, out: Path, seed: int) -> dict[str, An
 
     secure = run("sums, the nearest slot mean", method="fedbip", backbone=backbone, **gated,
                  parameters=f"slots=4 {CONCEPTS}")  # fmt: skip
-    private = run("sums at ε = 8 (record), the nearest mean", method="fedbip", backbone=backbone, dropouts=0,
-                  parameters="slots=1", epsilon=8.0, delta=DELTA, adjacency="add-remove")  # fmt: skip
+    run("sums at ε = 8 (record), the nearest mean", method="fedbip", backbone=backbone, dropouts=0,
+        parameters="slots=1", epsilon=8.0, delta=DELTA, adjacency="add-remove")  # fmt: skip
     latents = open_backbone(backbone, (SIDE, SIDE))
     assert isinstance(latents, Latents)
     sheets = []
     for name, means, strength in (
         (GENERATED, secure.head, 1.0),
         (HALFWAY, secure.head, 0.5),
-        ("the same without concept vectors", without(secure.head), 0.5),
-        ("sums at ε = 8, without concept vectors", private.head, 0.5),
     ):
         made = generate(latents, means, GenerationSettings(COUNT, STEPS, strength, GUIDANCE, seed=seed))
         right[name] = classified(made, dataset, seed).tolist()
         found[name] = mean(right[name])
         sheets.append(made)
-    published = publish(latents, dataset, secure.head, seed)
-    found["published z(T), classifier on generated pictures"] = classified(published, dataset, seed).mean()
-    write_sheet([*sheets, published], dataset, latents, out / f"sheet-{seed}.png")
+    write_sheet(sheets, dataset, latents, out / f"sheet-{seed}.png")
     run("one-shot FedAvg, CNN on pictures", method="fedavg-one-shot", parameters="model=cnn")
     trained = run(MULTI_ROUND, method="fedavg", parameters=FEDAVG)
     inputs = inputs_of(Features.of(dataset, trained.settings).test, trained.federated.setup.plan.grid)
     right[MULTI_ROUND] = (trained.head.predict(inputs) == labels).tolist()
     assert found[MULTI_ROUND] == mean(right[MULTI_ROUND])
     run("FedCGS on the same latents", method="fedcgs", backbone=backbone, refine=0)
-    run("centralised, on the same latents", method="centralised", backbone=backbone, protection="none")
-    real = Pictures(coloured(dataset.train.inputs), dataset.train.labels, dataset.train.labels)
-    found["centralised CNN on pictures"] = classified(real, dataset, seed).mean()
     return {"accuracy": found, "right": right, "labels": labels.tolist()}
-
-
-def without(means: SlotMeans) -> SlotMeans:
-    """The same, of which the network is told nothing."""
-    return SlotMeans(means.classes, means.domains, means.normalised, means.means, means.cells, means.counts)
 
 
 def classified(pictures: Pictures, dataset: Dataset, seed: int) -> NDArray[np.bool_]:
@@ -209,30 +192,6 @@ def classified(pictures: Pictures, dataset: Dataset, seed: int) -> NDArray[np.bo
 def coloured(pictures: NDArray[Any]) -> Bytes:
     """Grey pictures (n, h, w) with three channels."""
     return np.repeat(pictures.astype(np.uint8)[..., None], 3, axis=3)
-
-
-def publish(latents: Latents, dataset: Dataset, means: SlotMeans, seed: int) -> Pictures:
-    """Denoised z(T), γ = ½, of as many pictures as are generated of sums, with the same concept vectors."""
-    rng, train = np.random.default_rng(seed), dataset.train
-    places = np.array([STYLES.index(name) for name in train.columns["domain"]])
-    rows = np.concatenate([
-        rng.permutation(np.flatnonzero((train.labels == label) & (places == place)))[:COUNT]
-        for place in range(len(STYLES)) for label in range(CLASSES)
-    ])  # fmt: skip
-    kept = float(latents.scheduler.alphas_cumprod[-1]) ** 0.5
-    z = latents.extract(train.inputs[rows])[:, :-1]
-    sent = FedBiPPublished(kept=kept).publish(z, places[rows] * CLASSES + train.labels[rows], rng).means
-    assert means.concepts is not None
-    settings = GenerationSettings(1, STEPS, guidance=GUIDANCE, start=RELEASED)
-    made = []
-    with one_thread(), torch.inference_mode():
-        for part in np.array_split(np.arange(len(rows)), 10):
-            own = (train.labels[rows][part], places[rows][part])
-            words = tell(latents, *(torch.tensor(each[at]) for each, at in zip(means.concepts, own, strict=True)))
-            begun = torch.tensor(sent[part]).reshape(-1, *latents.shape)
-            pixels = to_pixels(latents.vae, denoise(latents, begun, words, settings, torch.Generator()))
-            made.append(np.rint((pixels.permute(0, 2, 3, 1).numpy() + 1) * 127.5).astype(np.uint8))
-    return Pictures(np.concatenate(made), train.labels[rows], places[rows])
 
 
 def write_sheet(sets: list[Pictures], dataset: Dataset, latents: Latents, path: Path) -> None:
