@@ -155,7 +155,7 @@ class Search:
 
     @property
     def survivors(self) -> Mapping[int, int]:
-        """How many configurations successive halving keeps, by the number of the round after which it drops the others.
+        """The number of configurations that successive halving keeps, by the round after which it drops the others.
 
         One in three stays after each of equal parts of the rounds, until one is left. Empty for other kinds of search.
         """

@@ -5,13 +5,12 @@
 D holds `mnist_12k.npz`, of which the first 4,500 training records are used, at half the side. F receives the answers of
 every run (a run that has ended is not repeated) and `tune.md`. All searches start from the same five configurations
 and take 30 rounds of 45 members, each of whom trains once in a round; they choose by the validation records that
-members hold back. Accuracy is that of the search's own model after its last round, as in the paper's Table 2. Beside
-it is that of a training anew with what was chosen.
+members hold back. Accuracy is that of the search's own model after its last round, as in the paper's Table 2.
 
-**The primary contrast**, fixed before its first run, is `PRIMARY`: FedPop within halving minus halving, the search's
-own model, without noise, on the 2,000 test records, paired by seed, over 10 seeds. All else describes. No constant was
-searched for: T_g is a tenth of the rounds, and ρ, η, the annealing and the space are the paper's. Groups of three
-members are the smallest of which a sum is opened, hence 45 members for FedPop-L.
+**The primary contrast**, fixed before its first run, is `PRIMARY`: FedPop within halving minus halving, without noise,
+on the 2,000 test records, paired by seed, over 10 seeds. All else describes. No constant was searched for: T_g is a
+tenth of the rounds, ρ, η and the annealing are the paper's, and so are the settings tried without noise, which are
+some of the paper's. Groups of three members are the smallest of which a sum is opened, hence 45 members for FedPop-L.
 """
 
 from __future__ import annotations
@@ -89,10 +88,9 @@ With gradients=1 members do not train by themselves, so that there is no FedPop-
 
 @dataclass(frozen=True)
 class Answers:
-    """One run: which test records its model names rightly (n,), the settings that a search chose, and CPU seconds."""
+    """One run: which test records its model names rightly (n,), and its CPU seconds."""
 
     right: NDArray[np.bool_]
-    chosen: str
     cpu_seconds: float
 
 
@@ -126,18 +124,18 @@ def answers_of(
         right = run.head.predict(inputs) == data.test.labels
         assert run.evaluation is not None
         assert run.evaluation.correct == right.sum()
-        found = {"right": right.astype(int).tolist(), "chosen": (run.to_json()["tuned"] or {}).get("settings", "")}
-        path.write_text(json.dumps({**found, "cpu_seconds": time.process_time() - begun}), encoding="utf-8")
+        found = {"right": right.astype(int).tolist(), "cpu_seconds": time.process_time() - begun}
+        path.write_text(json.dumps(found), encoding="utf-8")
         print(f"{method} {parameters}, seed {seed}: {100 * right.mean():.2f}", file=sys.stderr)
     read = json.loads(path.read_text(encoding="utf-8"))
-    return Answers(np.array(read["right"], dtype=bool), read["chosen"], read["cpu_seconds"])
+    return Answers(np.array(read["right"], dtype=bool), read["cpu_seconds"])
 
 
 Rows = dict[str, list[Answers]]
 
 
-def searched(half: Half, data: Dataset, out: Path) -> Rows:
-    """Return the answers of the search's own model by row, for each seed."""
+def measure(half: Half, data: Dataset, out: Path) -> Rows:
+    """Return the answers by row, for each seed: of the model of every search, and of `fedavg` with its defaults."""
     found = {}
     for name, search in SEARCHES.items():
         local = half.local if search.startswith("evolution") else 1
@@ -146,19 +144,8 @@ def searched(half: Half, data: Dataset, out: Path) -> Rows:
         found[name] = [
             answers_of(data, out, seed, "fedpop", tuning.parameters(seed), half.promise) for seed in range(half.seeds)
         ]
+    found[DEFAULTS] = [answers_of(data, out, seed, "fedavg", half.fixed, half.promise) for seed in range(half.seeds)]
     return found
-
-
-def trained_after(half: Half, own: Rows, data: Dataset, out: Path) -> Rows:
-    """Return the answers of a training with the defaults and with what each search chose by row, for each seed."""
-    chosen = {DEFAULTS: [""] * half.seeds, **{name: [each.chosen for each in runs] for name, runs in own.items()}}
-    return {
-        name: [
-            answers_of(data, out, seed, "fedavg", f"{half.fixed} {each}".strip(), half.promise)
-            for seed, each in enumerate(settings)
-        ]
-        for name, settings in chosen.items()
-    }
 
 
 def accuracy(runs: Sequence[Answers]) -> str:
@@ -169,34 +156,25 @@ def accuracy(runs: Sequence[Answers]) -> str:
 
 
 def contrasts(title: str, rows: Rows, labels: NDArray[np.int64], minutes: float) -> list[Contrast]:
-    """Return the contrasts of one column of one half of the table, the one of `PRIMARY` first."""
-    return [
-        contrast_of(
-            f"{one} − {other}, {title}, MNIST",
-            *([each.right / len(labels) for each in rows[name]] for name in (one, other)),
-            [labels] * len(rows[one]),
-            same_records=True,
-            cpu_minutes=minutes,
-        )
-        for one, other in CONTRASTS
-    ]
+    """Return the contrasts of one half of the table, the one of `PRIMARY` first."""
+    found = []
+    for names in CONTRASTS:
+        ours, theirs = ([each.right / len(labels) for each in rows[name]] for name in names)
+        strata = [labels] * len(ours)
+        name = f"{' − '.join(names)}, {title}, MNIST"
+        found.append(contrast_of(name, ours, theirs, strata, same_records=True, cpu_minutes=minutes))
+    return found
 
 
-def table(own: Mapping[str, Rows], after: Mapping[str, Rows]) -> str:
+def table(found: Mapping[str, Rows]) -> str:
     """Return all accuracies as Markdown."""
     caption = (
         f"{RECORDS} records of MNIST at 14×14 pixels, {MEMBERS} members, iid, a perceptron of 16 units, {POPULATION} "
-        f"configurations, {ROUNDS} rounds of each search and of the training after it; accuracy in per cent on 2,000 "
-        "records that nobody tuned on, mean (95 % interval over seeds; lowest); ε = 8: two aggregators, "
-        f"δ = {DELTA:g}, add/remove of a record; search and training after it cost that each, on the same records."
+        f"configurations, {ROUNDS} rounds; accuracy in per cent on 2,000 records that nobody tuned on, mean (95 % "
+        f"interval over seeds; lowest seed); ε = 8: two aggregators, δ = {DELTA:g}, add/remove of a record."
     )
-    header = ("promise", "search", "its own model", "trained with what it chose")
-    rows = [
-        (title, name, accuracy(own[title][name]) if name in own[title] else "–", accuracy(runs))
-        for title, half in after.items()
-        for name, runs in half.items()
-    ]
-    return ResultTable(caption, header, tuple(rows)).markdown()
+    rows = [(title, name, accuracy(runs)) for title, half in found.items() for name, runs in half.items()]
+    return ResultTable(caption, ("promise", "search", "accuracy"), tuple(rows)).markdown()
 
 
 def main() -> None:
@@ -208,23 +186,10 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     data = some_of(given.data, given.out)
     assert data.test is not None
-    own = {title: searched(half, data, given.out) for title, half in HALVES.items()}
-    after = {title: trained_after(half, own[title], data, given.out) for title, half in HALVES.items()}
-    runs = [run for column in (own, after) for rows in column.values() for each in rows.values() for run in each]
-    minutes = sum(run.cpu_seconds for run in runs) / 60
-    shown = [
-        each
-        for kind, column in (("its own model", own), ("trained after", after))
-        for title, rows in column.items()
-        for each in contrasts(f"{kind}, {title}", rows, data.test.labels, minutes)
-    ]
-    lines = [
-        table(own, after),
-        "",
-        *(f"- {each.name}: {each.says()}" for each in shown),
-        "",
-        shown[0].as_toml("FedPop"),
-    ]
+    found = {title: measure(half, data, given.out) for title, half in HALVES.items()}
+    minutes = sum(run.cpu_seconds for rows in found.values() for runs in rows.values() for run in runs) / 60
+    shown = [each for title, rows in found.items() for each in contrasts(title, rows, data.test.labels, minutes)]
+    lines = [table(found), "", *(f"- {each.name}: {each.says()}" for each in shown), "", shown[0].as_toml("FedPop")]
     (given.out / "tune.md").write_text("\n".join(lines), encoding="utf-8")
     print("\n".join(lines))
 
