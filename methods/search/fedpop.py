@@ -39,8 +39,9 @@ class FedPop(UsualMethod):
     `fixed` are the method's parameters that stay ("model=mlp:32;clip=10"), `space` those that are tried
     ("rate=log:0.001:1;epochs=1:5;batch=8|16|32"). `search`: "evolution" replaces configurations every `interval` rounds
     (FedPop-G), and where `local` is above 1 tries so many settings of the members' own beside each (FedPop-L);
-    "random" changes nothing, "halving" gives up two of three as it goes. `validation` of a member's records judge, at
-    most `score_cap` of them, by losses no larger than `largest_loss`. `draw` numbers first populations.
+    "random" changes nothing, "halving" gives up two of three as it goes, and "evolution-in-halving" does so between
+    replacements. `validation` of a member's records judge, at most `score_cap` of them, by losses no larger than
+    `largest_loss`. `draw` numbers first populations.
     """
 
     name: ClassVar[str] = "fedpop"
@@ -50,9 +51,10 @@ class FedPop(UsualMethod):
     space: Annotated[str, "Settings to try: NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=A|B, joined by ;"] = (
         "batch=8|16|32|64|128;epochs=1:5;rate=log:0.001:1;server_rate=log:0.1:10"
     )
-    search: Annotated[Literal["evolution", "random", "halving"], "Way in which configurations are replaced"] = (
-        "evolution"
-    )
+    search: Annotated[
+        Literal["evolution", "random", "halving", "evolution-in-halving"],
+        "How configurations change: the worst are replaced, none is, they are dropped, or replaced and dropped",
+    ] = "evolution"
     rounds: Annotated[int, Range(1, MAX_ROUNDS)] = 30
     population: Annotated[Count, "Configurations that train side by side"] = 2
     local: Annotated[Count, "Settings that evolution tries for members of one configuration; 1: its own alone"] = 1
@@ -66,10 +68,10 @@ class FedPop(UsualMethod):
 
     def __post_init__(self) -> None:
         require_in_range(self)
-        if self.local > 1 and (self.search != "evolution" or self.fixed_parameters.get("gradients")):
+        search = self._search  # refuses what cannot be
+        if self.local > 1 and (not search.evolves or self.fixed_parameters.get("gradients")):
             problem = "settings beside a configuration's are for evolution, and for members that train by themselves"
             raise BadInput(problem, remedy="take local=1")
-        self._search  # noqa: B018  # refuses what cannot be
 
     @property
     def fixed_parameters(self) -> Parameters:

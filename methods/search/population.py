@@ -133,6 +133,7 @@ class Search:
     "evolution" is FedPop: every `interval` rounds the worst are replaced by neighbours of the best (FedPop-G), and
     beside each configuration its cohorts try settings of the members' own near it (FedPop-L), the names of the
     server's beginning with "server". "random" changes nothing, "halving" keeps one in three as it goes.
+    "evolution-in-halving" does both, as the paper's "FedPop wrapped with SHA" (appendix, Algorithm 1).
     """
 
     kind: str
@@ -146,6 +147,24 @@ class Search:
     def cohorts(self) -> int:
         """The number of fixed groups of clients: one for each variant of each configuration."""
         return self.configurations * self.variants
+
+    @property
+    def evolves(self) -> bool:
+        """Whether the worst configurations are replaced by neighbours of the best (FedPop)."""
+        return self.kind.startswith("evolution")
+
+    @property
+    def survivors(self) -> Mapping[int, int]:
+        """The number of configurations that successive halving keeps, by the round after which it drops the others.
+
+        One in three stays after each of equal parts of the rounds, until one is left. Empty for other kinds of search.
+        """
+        if not self.kind.endswith("halving"):
+            return {}
+        kept = [self.configurations]
+        while kept[-1] > 1:
+            kept.append(-(-kept[-1] // ETA))
+        return {self.rounds * stage // len(kept): left for stage, left in enumerate(kept)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -239,15 +258,16 @@ class Population:
     def following(self, search: Search, number: int, found: Floats, draws: Draws) -> tuple[Population, list[int]]:
         """Return the population after round `number`, and each configuration's parent, whose model it continues.
 
-        `found` (K, m) are the scores of what the cohorts tried.
+        `found` (K, m) are the scores of what the cohorts tried. After a round in which halving drops configurations
+        evolution replaces none: those that it would replace have the worst scores, and are dropped.
         """
         population, parents = self, list(range(search.configurations))
-        if search.kind == "evolution":
+        if search.evolves:
             population = _searched_beside(population, search, number, found, draws)
-            if number % search.interval == 0:
-                population, parents = _replaced(population, search, number, draws)
-        if search.kind == "halving":
-            population = _halved(population, search, number)
+        if number in search.survivors:
+            population = _halved(population, search.survivors[number])
+        elif search.evolves and number % search.interval == 0:
+            population, parents = _replaced(population, search, number, draws)
         return _assigned(population, search, draws), parents
 
 
@@ -259,7 +279,7 @@ def _searched_beside(population: Population, search: Search, number: int, found:
     resampled = annealed(RESAMPLED, number, search.rounds)
     for config in range(search.configurations):
         intensity = annealed(INTENSITY, int(population.age[config]) - 1, max(1, int(ACTIVE * search.interval)))
-        if intensity:
+        if intensity and population.alive[config]:
             best, worst = extremes(found[config].tolist())
             for place in worst:
                 origin = population.tried[config, best[draws.below(len(best))]].tolist()
@@ -273,10 +293,10 @@ def _replaced(population: Population, search: Search, number: int, draws: Draws)
         each.copy() for each in (population.places, population.tried, population.scores, population.age)
     )
     intensity, resampled = (annealed(each, number, search.rounds) for each in (INTENSITY, RESAMPLED))
-    parents = list(range(search.configurations))
-    best, worst = extremes(population.scores.tolist())
-    for place in worst:
-        parent = best[draws.below(len(best))]
+    parents, alive = list(range(search.configurations)), np.flatnonzero(population.alive).tolist()
+    best, worst = extremes(population.scores[alive].tolist())
+    for place in (alive[each] for each in worst):
+        parent = alive[best[draws.below(len(best))]]
         origin = population.places[parent].tolist()
         places[place] = evolve(search.space, origin, intensity, resampled, draws, search.names)
         tried[place] = _ball(search, tuple(places[place].tolist()), draws)
@@ -286,18 +306,11 @@ def _replaced(population: Population, search: Search, number: int, draws: Draws)
     return moved, parents
 
 
-def _halved(population: Population, search: Search, number: int) -> Population:
-    """Apply successive halving: after equal parts of the rounds one configuration in three stays, until one is left."""
-    kept = [search.configurations]
-    while kept[-1] > 1:
-        kept.append(-(-kept[-1] // ETA))
-    ends = {search.rounds * stage // len(kept): left for stage, left in enumerate(kept)}
-    if number not in ends:
-        return population
+def _halved(population: Population, left: int) -> Population:
+    """Keep the `left` configurations with the lowest scores; scores are added up anew."""
     ranked = np.argsort(np.where(population.alive > 0, population.scores, np.inf), kind="stable")
-    alive = np.zeros(search.configurations)
-    alive[ranked[: ends[number]]] = 1.0
-    zeros = np.zeros(search.configurations)
+    alive, zeros = np.zeros(len(ranked)), np.zeros(len(ranked))
+    alive[ranked[:left]] = 1.0
     return replace(population, alive=alive, totals=zeros, weights=zeros)
 
 

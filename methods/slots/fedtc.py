@@ -55,7 +55,8 @@ class SlotRound(SimpleRound):
     """The round that sums by hash slot the records whose cosine to their class centre is at least `threshold`.
 
     The arrays are counts (C, J) and sums (C, J, d).
-    `centres` are all entries of C rows of d integers, row by row; None: every record counts.
+    `centres` are all entries of C rows of d integers, row by row; None: every record counts. The head is trained
+    behind an adapter with layers of these `widths`, or without one if there are none.
     """
 
     slots: int
@@ -63,6 +64,7 @@ class SlotRound(SimpleRound):
     momentum: float
     threshold: float = -1.0
     centres: Integers | None = field(default=None, repr=False)
+    widths: tuple[int, ...] = WIDTHS
 
     def contribute(self, local: Local) -> Contribution:
         examples, classes = local.examples, local.classes
@@ -83,13 +85,13 @@ class SlotRound(SimpleRound):
         return np.where((records * centres).sum(axis=1) >= self.threshold * lengths, slots, -1)
 
     def finalize(self, opened: OpenedTotal) -> Step:
-        """Return the adapter and head trained on the mean record of each hash slot, weighted by its number of records.
+        """Return the head trained on the mean record of each hash slot, weighted by its number of records.
 
-        The paper's Eq. 5 and Algorithm 1 print the adapter behind the head; its Figure 2 and Table 5 are followed.
+        An adapter comes before it: the paper's Eq. 5 and Algorithm 1 print it behind, its Figure 2 and Table 5 before.
         Raises BadInput without records.
         """
         found = prototypes(opened.blocks, opened.grid, opened.noise)
-        return Step(fit(*found, len(opened.blocks["slot_counts"]), self.epochs, self.momentum))
+        return Step(fit(*found, len(opened.blocks["slot_counts"]), self.epochs, self.momentum, self.widths))
 
     def broadcast(self) -> bytes:
         return b"" if self.centres is None else told_centres(1, self.centres)
@@ -151,11 +153,15 @@ def fit(
     classes: int,
     epochs: int,
     momentum: float,
+    widths: tuple[int, ...] = WIDTHS,
 ) -> LinearHead:
-    """Train a head with adapter on weighted `rows` (n, d); classes without rows are marked absent. Raises BadInput."""
+    """Train a head behind an adapter with layers of these `widths` (none: no adapter) on weighted `rows` (n, d).
+
+    Classes without rows are marked absent. Raises BadInput without any row.
+    """
     if not len(labels):
         raise BadInput("the sum holds no record", remedy="the head needs one class at least")
-    start = fresh_head((rows.shape[1], *WIDTHS), np.isin(np.arange(classes), labels))
+    start = fresh_head((rows.shape[1], *widths), np.isin(np.arange(classes), labels))
     batch = min(BATCH, math.ceil(len(rows) / LEAST_BATCHES))
     return train(start, rows, labels, weights, Recipe("sgd", RATE, epochs, batch, momentum))
 
@@ -177,7 +183,8 @@ class FedTC(Slotted):
     a first, charged sum of counts and class sums, and are public. Default −1: no threshold, one sum. Without noise
     the two sums' difference is the sum of the records left out, so that this is a rule for finite ε.
     Either filter leaves records out after the gate's census: a slot may then be of fewer clients than were counted.
-    `epochs` and `momentum` of SGD (paper: 200; the momentum is unstated).
+    `epochs` and `momentum` of SGD (paper: 200; the momentum is unstated). `adapter=0` is the paper's variant M3
+    (Table 2): the server trains a linear head on the slots' means. The sums are the same.
     """
 
     name: ClassVar[str] = "fedtc"
@@ -191,6 +198,7 @@ class FedTC(Slotted):
     ] = -1.0
     epochs: Epochs = 200
     momentum: Annotated[float, Range(0, 1, below=True)] = 0.9
+    adapter: Annotated[int, Range(0, 1), "1: an adapter is trained before the head; 0: the head alone"] = 1
 
     def __post_init__(self) -> None:
         require_in_range(self)
@@ -244,4 +252,5 @@ class FedTC(Slotted):
         return self.threshold > -1
 
     def _slot_round(self, centres: Integers | None = None) -> SlotRound:
-        return SlotRound(self.slots, self.epochs, self.momentum, self.threshold, centres)
+        widths = WIDTHS if self.adapter else ()
+        return SlotRound(self.slots, self.epochs, self.momentum, self.threshold, centres, widths)

@@ -233,7 +233,7 @@ def test_shards_make_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("search", ["evolution", "halving", "random"])
+@pytest.mark.parametrize("search", ["evolution", "halving", "evolution-in-halving", "random"])
 def test_a_search_finds_a_rate_that_works(search: str) -> None:
     """Of rates from a millionth to one, each search ends with one under which digits are learnt."""
     settings = settings_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,7 +199,48 @@ def test_halving_gives_up_two_of_three() -> None:
     assert population.best == 0
 
 
-@pytest.mark.parametrize("kind", ["evolution", "random", "halving"])
+def test_evolution_within_halving_round_by_round() -> None:
+    """Every second round neighbours of the best of those left replace the worst; halving's own rounds only drop.
+
+    Nine configurations in twelve rounds: halving drops after rounds 4 and 8. Dropped ones have the lowest losses then.
+    """
+    search = search_of(kind="evolution-in-halving", configurations=9, rounds=12, interval=2)
+    population, scores = Population.first(search, Draws(SEED)), []
+    early, middle = [*range(9)], [5, 4, 3, 9, 9, 9, 2, 9, 9]
+    late, last = [0, 1, 2, 0, 0, 0, 3, 0, 0], [0, 3, 3, 0, 0, 0, 0, 0, 0]
+    found = [early, early, middle, middle, late, late, late, last, late, late, late]
+    replaced, alive = {}, {}
+    for number, losses in enumerate(found, start=1):
+        before = population.measured(np.array(losses, dtype=float))
+        scores.append(before.scores.tolist())
+        population, parents = before.following(search, number, np.zeros((9, 1)), Draws(bytes([number]) * 32))
+        replaced[number] = {place: parent for place, parent in enumerate(parents) if place != parent}
+        alive[number] = np.flatnonzero(population.alive).tolist()
+        moved = (population.places != before.places).any(axis=1)
+        assert set(np.flatnonzero(moved)) <= set(replaced[number])
+        assert population.age[list(replaced[number])].tolist() == [0.0] * len(replaced[number])
+        assert population.holds(search)
+        assert set(np.bincount(population.order.astype(int), minlength=9)) <= {0, 9 // len(alive[number])}
+    assert {number: sorted(each) for number, each in replaced.items() if each} == {2: [6, 7, 8], 6: [6]}
+    assert set(replaced[2].values()) <= {0, 1, 2}
+    assert replaced[6] == {6: 1}
+    assert list(alive.values()) == [list(range(9))] * 3 + [[1, 2, 6]] * 4 + [[6]] * 4
+    assert scores[3] == pytest.approx(middle)
+    assert scores[4] == pytest.approx([5, 1, 2, 9, 9, 9, 3, 9, 9])
+    assert scores[7] == pytest.approx([5, 3.9 / 1.9, 4.8 / 1.9, 9, 9, 9, 2.7 / 1.9, 9, 9])
+    assert population.best == 6
+
+
+def test_settings_beside_a_dropped_configuration_stay() -> None:
+    """Within halving FedPop-L moves what cohorts of the configurations left tried, not what those dropped had tried."""
+    search = search_of(kind="evolution-in-halving", configurations=3, variants=3, rounds=12, interval=10)
+    first = Population.first(search, Draws(SEED)).measured(np.zeros(3))
+    population = replace(first, alive=np.array([0.0, 1.0, 0.0]))
+    following, _ = population.following(search, 1, np.array([[1.0, 2.0, 3.0]] * 3), Draws(SEED))
+    assert (following.tried != first.tried).any(axis=2).tolist() == [[False] * 3, [False, False, True], [False] * 3]
+
+
+@pytest.mark.parametrize("kind", ["evolution", "random", "halving", "evolution-in-halving"])
 def test_cohorts_are_dealt_evenly(kind: str) -> None:
     """In each round every setting that is tried has one cohort; not the same one in every round."""
     search = search_of(kind=kind, rounds=1000)

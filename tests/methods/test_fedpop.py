@@ -32,6 +32,7 @@ from tests.methods.training import CLASSES, DIMENSION, GRID, seeded, some_exampl
 GRADIENTS = {"fixed": "gradients=1;clip=2", "space": "rate=log:0.1:1;server_rate=log:0.5:2"}
 PRIVATE = {"fixed": "clip=5", "space": "rate=log:0.1:1;sampling=0.1:0.5;steps=1:3;batch=5|10"}
 BESIDE = {"population": 1, "local": 3}
+WITHIN = {"search": "evolution-in-halving", "local": 2}
 
 
 def settings_of(round_: PopulationRound, member: int) -> dict[str, Any]:
@@ -126,9 +127,10 @@ def test_every_configuration_takes_its_own_step(given_: dict[str, Any]) -> None:
         assert np.array_equal(alone.state.groups[MODEL], following.state.groups[MODEL][config])  # type: ignore[union-attr]
 
 
-def test_velocities_go_with_their_models() -> None:
+@pytest.mark.parametrize("search", ["evolution", "evolution-in-halving"])
+def test_velocities_go_with_their_models(search: str) -> None:
     """A configuration that is replaced goes on with the model and the moments of the one that it takes after."""
-    round_ = first_round(fixed="clip=5;server=momentum", interval=1)
+    round_ = first_round(fixed="clip=5;server=momentum", interval=1, search=search)
     following = next_round(round_)
     moved = [
         not np.array_equal(*pair) for pair in zip(round_.population.places, following.population.places, strict=True)
@@ -232,12 +234,21 @@ def test_a_configuration_that_leaves_the_numbers_begins_again() -> None:
     assert [bool(row.any()) for row in following.state.groups[MODEL]] == [True, False, False]
 
 
-@pytest.mark.parametrize("given_", [{}, GRADIENTS, BESIDE, PRIVATE], ids=["updates", "gradients", "beside", "private"])
+@pytest.mark.parametrize(
+    "given_", [{}, GRADIENTS, BESIDE, PRIVATE, WITHIN], ids=["updates", "gradients", "beside", "private", "within"]
+)
 def test_declared_as_it_is(given_: dict[str, Any]) -> None:
     """What single records and whole members add is within what is declared, and all rounds lead to a model."""
     method = method_named("fedpop", {**SMALL, **given_})
     check_declaration(method, DIMENSION, CLASSES, GRID)
     check_steps(method, DIMENSION, CLASSES, GRID)
+
+
+@pytest.mark.parametrize("given_", [{}, GRADIENTS, PRIVATE], ids=["updates", "gradients", "private"])
+def test_every_search_sums_the_same(given_: dict[str, Any]) -> None:
+    """The search decides on what was opened: the sums, their bounds and what they cost are the same for all."""
+    searches = ("evolution", "random", "halving", "evolution-in-halving")
+    assert len({repr(spec_of(**given_, search=each)) for each in searches}) == 1
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def silence(multiplier=1, counts=0.0, sums=0.0):
 def test_method_is_its_name_and_parameters():
     """The plan's name and parameters make the method again."""
     assert METHODS["fedtc"] is FedTC
-    assert METHOD.parameters == {"slots": 4, "keep": 1.0, "threshold": -1.0, "epochs": 3, "momentum": 0.9}
+    assert METHOD.parameters == {"slots": 4, "keep": 1.0, "threshold": -1.0, "epochs": 3, "momentum": 0.9, "adapter": 1}
     assert method_named("fedtc", STRICT.parameters) == STRICT
 
 
@@ -355,6 +355,18 @@ def test_adapter_comes_first():
     assert head.before.kind == "stacked"
     assert [weight.shape for weight, _ in head.before.layers] == [(1024, DIMENSION), (512, 1024)]
     assert head.weight.shape == (CLASSES, 512)
+
+
+@pytest.mark.parametrize("threshold", [-1, 0.6])
+def test_adapter_can_be_left_out(threshold):
+    """With adapter=0 the same sums, with or without a threshold, give a linear head on the features that learns."""
+    method = FedTC(slots=4, epochs=20, threshold=threshold, adapter=0)
+    assert method.sums(DIMENSION, CLASSES, 9) == replace(method, adapter=1).sums(DIMENSION, CLASSES, 9)
+    last = method if threshold == -1 else second_round(method)
+    head = artifact_of(last, contribute(last, examples(), CLASSES, GRID.levels), GRID, None)
+    assert head.before is None
+    assert head.weight.shape == (CLASSES, DIMENSION)
+    assert (predict(head, inputs_of(FEATURES, GRID)) == LABELS).mean() > 0.85
 
 
 def test_head_learns_and_repeats():
