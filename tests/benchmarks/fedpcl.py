@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named, parameters_of
-from methods.round import Examples, Local, OpenedTotal
+from methods.round import Examples
 from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation, quantise
 from secagg.experiments.client_accuracy import ClientDistributions, LabelledInputs
@@ -49,6 +49,7 @@ from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
 from tests.benchmarks.fashion_mnist import DATA
+from tests.benchmarks.played import played
 from tests.benchmarks.shifts import MEMBER, NAMES, Shift, pool_named
 
 SEEDS, SEARCH_SEEDS, NOISY_SEEDS = range(3, 13), range(2), range(3)
@@ -163,9 +164,9 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     if job.method == ALONE:
         models = [{"": alone(own, classes, job, number)} for number, (own, _) in enumerate(members)]
     elif job.method == ALONE_PCL:
-        models = [played([own], classes, "fedpcl", job)[0] for own, _ in members]
+        models = [trained([own], classes, job)[0] for own, _ in members]
     else:
-        models = played([own for own, _ in members], classes, job.method, job)
+        models = trained([own for own, _ in members], classes, job)
     found: dict[str, NDArray[np.float64]] = {}
     for (_, weights), own in zip(members, models, strict=True):
         for name, model in own.items():
@@ -174,27 +175,13 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def played(members: Sequence[LabelledInputs], classes: int, name: str, job: Job) -> list[dict[str, Artifact]]:
-    """Play a plan's rounds without noise, whose sums are exact under every protection; return each member's models."""
+def trained(members: Sequence[LabelledInputs], classes: int, job: Job) -> list[dict[str, Artifact]]:
+    """Return each member's models after a method's rounds without noise."""
     groups = f" groups={len(members)}" if "exchange" in job.parameters else ""
+    name = "fedpcl" if job.method == ALONE_PCL else job.method
     method = method_named(name, parameters_of(name, {}, job.parameters + groups))
     examples = [Examples.of(quantise(own.inputs, GRID), own.labels) for own in members]
-    round_ = method.begin(members[0].inputs.shape[1], classes, GRID.levels)
-    states, number = [b""] * len(members), 0
-    while True:
-        number += 1
-        made = []
-        for member, mine in enumerate(zip(examples, states, strict=True)):
-            stream = SeededRandomness(f"{job.seed} {number} {member}".encode(), TOKEN)
-            local = Local(mine[0], classes, GRID, member, mine[1], stream)
-            made.append(round_.contribute(local))
-        states = [each.state for each in made]
-        total = {block: sum(each.blocks[block] for each in made) for block in made[0].blocks}
-        opened = OpenedTotal(cast("Any", total), GRID, clients=len(members))
-        step = round_.finalize(opened)
-        if step.next_round is None:
-            return [{"": cast("Artifact", step.artifact), **round_.personal(state, opened)} for state in states]
-        round_ = step.next_round
+    return played(examples, classes, method, GRID, job.seed)
 
 
 def federated(dataset: Dataset, job: Job) -> dict[str, float]:

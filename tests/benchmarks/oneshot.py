@@ -1,0 +1,396 @@
+"""The tables of FedCGS, MPFT and FedTC in methods/RESULTS.md on features of frozen networks, beside their rivals.
+
+`python -m tests.benchmarks.oneshot --data D --out F [--only target,domains,shards]`
+
+D holds the features of PACS (`pacs_….npz`), F `fashion_mnist_resnet18.npz`, which `tests.benchmarks.fashion_mnist`
+makes. F receives every run's answers (a run that has ended is not repeated) and `oneshot.md`. Three tasks:
+
+target    FedCGS's Table 2: each domain of PACS is left out in turn and tested on; five clients a source domain
+domains   MPFT's Table 1: a domain a client; a fixed fifth of the records is tested on, seeds draw 7 of 8 others
+shards    FedTC's Table 1: ten clients with two classes each of 20,000 records of Fashion-MNIST, drawn by the seed
+
+`PRIMARY` states one contrast for each, which was fixed before its first run on test records; all else describes.
+What a row has to choose, a rate for most, was chosen by `--search` on held-out training records, with seeds of its
+own. Rows without secure sum take features as they are, and so do `fedcgs`, `mpft` and `fedtc`, as `simulate` would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from methods import method_named, parameters_of, read_parameters
+from methods.baselines import baseline_named
+from methods.baselines.baseline import BaselineModel, ClientData
+from methods.baselines.softmax_regression import RATE
+from methods.round import Examples
+from secagg.data.partition import held_out, partition
+from secagg.encoding import Grid, Normalisation, inputs_of, quantise
+from secagg.encoding.grid import round_up
+from secagg.experiments.results import student_interval
+from secagg.experiments.tables import ResultTable
+from secagg.system.threads import one_blas_thread
+from tests.benchmarks.contrasts import Contrast, contrast_of
+from tests.benchmarks.fashion_mnist import DATA
+from tests.benchmarks.played import played
+
+DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+MOBILENET, LITE = "mobilenetv2_features_224px", "efficientnet_lite2_features_224px"
+LAYER3 = "resnet18_layer3_features_64px"
+SEEDS, SEARCH_SEED = range(5), 100
+RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+EPOCHS, MOMENTA = (50, 100, 200, 400), (0.5, 0.9, 0.98)
+"""What is searched where the rate is a constant: MPFT's epochs; FedTC's momentum m, by which it goes as 0.01/(1−m)."""
+DRAWN, TRIED = 20_000, 5_000
+"""Records of Fashion-MNIST that members have, and others on which they are measured in a search."""
+FEDTC_SET = "tests/reproduction/paper_noise.py:FedTCSet"
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A row: its title, a method or baseline, its settings, whose `model` is measured, and what it has to choose.
+
+    `model`: one of the members' own; empty: the one for all. `chooses`: a parameter, whose `values` the search tries.
+    The `rate` of a baseline is a constant, 0.01: another one is had by features √(rate/0.01) times as long.
+    """
+
+    title: str
+    method: str
+    settings: str = ""
+    model: str = ""
+    chooses: str = ""
+    values: tuple[float, ...] = ()
+    value: float = 0.0
+
+    @property
+    def parameters(self) -> str:
+        """Return the settings, with the chosen value where the method has that parameter."""
+        own = self.chooses and not (self.chooses == "rate" and self.is_baseline)
+        return f"{self.settings} {self.chooses}={self.value:g}".strip() if own else self.settings
+
+    @property
+    def is_baseline(self) -> bool:
+        """Return whether the row makes no secure sum."""
+        return baseline_named(self.method) is not None
+
+
+def _by_rate(title: str, method: str, settings: str = "", model: str = "") -> Form:
+    return Form(title, method, settings, model, "rate", RATES)
+
+
+FEDCGS, FEDPFT = Form("FedCGS", "fedcgs", "refine=0"), _by_rate("FedPFT", "fedpft")
+MPFT = Form("MPFT, class means", "mpft", chooses="epochs", values=EPOCHS)
+FEDAVG = _by_rate("FedAvg, softmax", "fedavg", "rounds=50 clip=100 cap=4096")
+FEDPROTO = Form(
+    "FedProto, shared prototypes", "fedproto", "rounds=50 batch=128 pull=0.1", "global", "rate", (0.001, 0.003, 0.01)
+)
+FEDTC = Form("FedTC, 200 slots", "fedtc", "slots=200", chooses="momentum", values=MOMENTA)
+ONE_SHOT = _by_rate("FedAvg, one shot", "fedavg-one-shot", "clip=100")
+TARGET = (FEDPFT, FEDCGS)
+AMONG_DOMAINS = (
+    _by_rate("local", "local-only"),
+    FEDAVG,
+    _by_rate("FedProx, softmax", "fedavg", f"{FEDAVG.settings} proximal=0.1"),
+    replace(FEDPROTO, title="FedProto, head", model="head"),
+    FEDPROTO,
+    MPFT,
+    Form("MPFT, 32 slots", "mpft", "slots=32 epochs=50"),
+    Form("MPFT, 8 clusters", "mpft", "sampling=cluster slots=8 rounds=3 epochs=50"),
+    FEDCGS,
+)
+LEFT_OUT = (FEDAVG, MPFT, FEDCGS)
+"""The rows that are also measured on a domain that no client has."""
+BY_SHARDS = (
+    ONE_SHOT,
+    _by_rate("ensemble", "ensemble"),
+    FEDPFT,
+    FEDTC,
+    replace(FEDTC, title="FedTC without adapter", settings="slots=200 adapter=0"),
+    Form("FedTC as published, batches of 10", FEDTC_SET, "batch=10"),
+    FEDCGS,
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task on the features of one network; `target` is the domain that is left out, if any."""
+
+    task: str
+    features: str
+    target: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the name under which a choice stands, which has the target in the task `target` alone."""
+        return f"{self.task} {self.features} {self.target if self.task == 'target' else ''}".strip()
+
+
+BY_TARGET = {name: [Case("target", name, each) for each in DOMAINS] for name in (MOBILENET, LITE)}
+TOGETHER = {name: Case("domains", name) for name in (MOBILENET, LAYER3)}
+SHARDS = Case("shards", "fashion_mnist_resnet18")
+CHOSEN: Mapping[str, Mapping[str, float]] = {}
+PRIMARY = {
+    "FedCGS": "FedCGS − FedPFT, mean of PACS's four target domains, MobileNetV2",
+    "MPFT": "MPFT by class means − FedAvg, ood acc on PACS, MobileNetV2",
+    "FedTC": "FedTC by 200 slots − one-shot FedAvg, Fashion-MNIST, two classes a member",
+}
+"""The contrasts, over `SEEDS`, on test records that all seeds share."""
+
+
+@cache
+def pacs(path: Path) -> ClientData:
+    """Return the features of all records of PACS, with their classes and domains."""
+    with np.load(path) as file:
+        parts = [file[f"{name}_features"] for name in DOMAINS]
+        labels = np.concatenate([file[f"{name}_labels"] for name in DOMAINS]).astype(np.int64)
+        features = np.concatenate(parts) * file["scale"].astype(np.float64)
+    return ClientData(features, labels, np.repeat(np.arange(len(DOMAINS)), list(map(len, parts))))
+
+
+@cache
+def fashion(path: Path) -> tuple[ClientData, ClientData]:
+    """Return the features of the training and the test records of Fashion-MNIST."""
+    with np.load(path) as file:
+        return tuple(
+            ClientData.of(file[f"{part}_features"].astype(np.float64), file[f"{part}_labels"])
+            for part in ("train", "test")
+        )  # type: ignore[return-value]
+
+
+def strata(records: ClientData) -> NDArray[np.int64]:
+    """Return the number of each record's (class, domain) pair."""
+    return records.labels * len(DOMAINS) + records.domains
+
+
+def federation(case: Case, seed: int, data: Path, out: Path, *, is_trial: bool) -> tuple[list[ClientData], ClientData]:
+    """Return the clients' records, and those to measure on: of `is_trial` training records that no client has."""
+    if case.task == "shards":
+        train, test = fashion(out / f"{case.features}.npz")
+        drawn = np.random.default_rng(seed).permutation(len(train))
+        own, tried = (train.take(rows) for rows in (drawn[:DRAWN], drawn[DRAWN : DRAWN + TRIED]))
+        parts = partition(own.labels, {}, "shards:2", 10, seed)
+        return [own.take(rows) for rows in parts], tried if is_trial else test
+    everything = pacs(data / f"pacs_{case.features}.npz")
+    is_target = everything.domains == (DOMAINS.index(case.target) if case.target else -1)
+    if case.task == "target":
+        sources, test = everything.take(~is_target), everything.take(is_target)
+        if is_trial:
+            aside = held_out(strata(sources), seed=seed)
+            sources, test = sources.take(~aside), sources.take(aside)
+        parts = partition(sources.labels, {"domain": sources.domains.astype(str)}, "column:domain:5", None, seed)
+        return [sources.take(rows) for rows in parts], test
+    is_test = held_out(strata(everything))
+    rest, test = everything.take(~is_test & ~is_target), everything.take(is_test & (is_target | (not case.target)))
+    aside = held_out(strata(rest), 1 / 8, seed=1000 + seed)
+    own = rest.take(~aside)
+    clients = [own.take(own.domains == domain) for domain in np.unique(own.domains)]
+    return clients, rest.take(aside) if is_trial else test
+
+
+def answers(form: Form, case: Case, clients: Sequence[ClientData], test: ClientData, seed: int) -> dict[str, Flags]:
+    """Return by kind of model which test records are answered rightly, (models, n), by one for all or each client's."""
+    classes = int(test.labels.max()) + 1
+    models: Mapping[str, Sequence[BaselineModel]]
+    if (kind := baseline_named(form.method)) is not None:
+        scale = math.sqrt(form.value / RATE) if form.chooses == "rate" else 1.0
+        baseline = kind(**read_parameters(kind.name, asdict(kind()), form.parameters))
+        longer = [replace(each, features=each.features * scale) for each in clients]
+        models, inputs = {"": baseline.fit(longer, classes, seed).predictors}, test.features * scale
+    else:
+        domains = "+".join(each for each in DOMAINS if each != case.target)
+        text = f"{form.parameters} domains={domains}" if form.method == "mpft" else form.parameters
+        method = method_named(form.method, parameters_of(form.method, {}, text))
+        longest = max(float(np.linalg.norm(each.features, axis=1).max()) for each in clients)
+        plain = Grid(round_up(longest))
+        grid = Grid(1.0, normalisation=Normalisation.CENTRED_UNIT) if method.traits.needs_unit_length else plain
+        members = [
+            Examples(quantise(each.features, grid), each.labels, np.full(len(each), number))
+            for number, each in enumerate(clients)
+        ]
+        found = played(members, classes, method, grid, seed)
+        inputs = inputs_of(test.features, grid)
+        models = {name: [each[name] for each in (found if name else found[:1])] for name in found[0]}
+    return {name: np.stack([model.predict(inputs) == test.labels for model in kind]) for name, kind in models.items()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One row's training and its answers, by one seed."""
+
+    form: Form
+    case: Case
+    seed: int
+    is_trial: bool = False
+
+    def of(self, data: Path, out: Path) -> tuple[Flags, ClientData, float]:
+        """Return the answers (models, n), the records asked about, and the CPU seconds; kept in `out` once made."""
+        clients, test = federation(self.case, self.seed, data, out, is_trial=self.is_trial)
+        settings = (self.form.method, self.form.parameters, self.form.value)
+        name = repr((settings, astuple(self.case), self.seed, self.is_trial))
+        path = out / "runs" / f"oneshot-{hashlib.sha256(name.encode()).hexdigest()[:24]}.npz"
+        if not path.exists():
+            print(f"  {self.case.key} {self.form.title} {self.form.value:g} seed {self.seed}", file=sys.stderr)
+            start = time.process_time()
+            with one_blas_thread():
+                right = answers(self.form, self.case, clients, test, self.seed)
+            path.parent.mkdir(exist_ok=True)
+            np.savez(
+                path, **{f"right {name}": each for name, each in right.items()}, seconds=time.process_time() - start
+            )
+        with np.load(path) as file:
+            return file[f"right {self.form.model}"], test, float(file["seconds"])
+
+
+def shares(right: Flags, test: ClientData, case: Case, *, outside: bool) -> NDArray[np.float64]:
+    """Return what each record adds to the accuracy, (n,).
+
+    In `domains` without a target that is MPFT's ind acc or, `outside`, its ood acc (Zhang et al. 2025, Eq. 3), client i
+    having domain i; in `target` a quarter of the accuracy on the domain; else the mean over models.
+    """
+    if case.task == "domains" and not case.target:
+        counted = (np.arange(len(DOMAINS))[:, None] == test.domains) != outside
+        return (right & counted).sum(axis=0) / counted.sum()
+    quarter = len(DOMAINS) if case.task == "target" else 1
+    return right.mean(axis=0) / len(test) / quarter
+
+
+def chosen(form: Form, case: Case) -> Form:
+    """Return the row with the value that the search chose for it."""
+    return replace(form, value=CHOSEN[case.key][form.title]) if form.chooses else form
+
+
+class Tables:
+    """The tables and contrasts of the runs in one folder; `spent` is the CPU seconds of those that were asked for."""
+
+    def __init__(self, data: Path, out: Path) -> None:
+        self.data, self.out = data, out
+        self.spent: dict[Run, float] = {}
+
+    @property
+    def minutes(self) -> float:
+        """Return the CPU minutes of the runs."""
+        return sum(self.spent.values()) / 60
+
+    def accuracy(self, form: Form, case: Case, seed: int, *, is_trial: bool = False, outside: bool = False) -> float:
+        """Return the accuracy in per cent of one run; of a run in `target` a quarter of it."""
+        run = Run(replace(form, title="", values=()), case, seed, is_trial)
+        right, test, self.spent[replace(run, form=replace(run.form, model=""))] = run.of(self.data, self.out)
+        return 100 * float(shares(right, test, case, outside=outside).sum())
+
+    def over_seeds(self, form: Form, case: Case, *, outside: bool = False) -> list[float]:
+        """Return the accuracies of the chosen form, one for each seed."""
+        return [self.accuracy(chosen(form, case), case, seed, outside=outside) for seed in SEEDS]
+
+    def contrast(self, name: str, forms: tuple[Form, Form], cases: Sequence[Case]) -> Contrast:
+        """Return one form's contrast to another, by ood acc in `domains`."""
+        rows, labels = ([], []), []
+        for seed in SEEDS:
+            for row, form in zip(rows, forms, strict=True):
+                made = [(case, *Run(chosen(form, case), case, seed).of(self.data, self.out)) for case in cases]
+                row.append(np.concatenate([shares(right, test, case, outside=True) for case, right, test, _ in made]))
+            labels.append(np.concatenate([strata(test) for _, _, test, _ in made]))
+        return contrast_of(name, *rows, labels, same_records=True, cpu_minutes=self.minutes)
+
+    def target(self) -> Iterator[str]:
+        """Yield FedCGS's Table 2 of both networks."""
+        for features, cases in BY_TARGET.items():
+            rows = []
+            for form in TARGET:
+                found = [[4 * each for each in self.over_seeds(form, case)] for case in cases]
+                mean = [fmean(each) for each in zip(*found, strict=True)]
+                rows.append((form.title, *map(_shown, found), _shown(mean)))
+            yield ResultTable(
+                f"{features}, accuracy on the domain left out.", ("", *DOMAINS, "mean"), tuple(rows)
+            ).markdown()
+
+    def domains(self) -> Iterator[str]:
+        """Yield MPFT's measures on both networks, and beside them the accuracy on a domain left out."""
+        for features, case in TOGETHER.items():
+            rows, rival = [], self.over_seeds(FEDAVG, case, outside=True)
+            for form in AMONG_DOMAINS:
+                inside, outside = (self.over_seeds(form, case, outside=each) for each in (False, True))
+                row = (form.title, _shown(inside), _shown(outside, rival))
+                if form not in LEFT_OUT:
+                    rows.append((*row, *[""] * (1 + len(DOMAINS))))
+                    continue
+                apart = [self.over_seeds(form, replace(case, target=each)) for each in DOMAINS]
+                mean = [fmean(each) for each in zip(*apart, strict=True)]
+                rows.append((*row, *map(_shown, (mean, *apart))))
+            header = ("", "ind acc", "ood acc (− FedAvg)", "a domain left out", *DOMAINS)
+            yield ResultTable(f"{features}.", header, tuple(rows)).markdown()
+
+    def shards(self) -> Iterator[str]:
+        """Yield FedTC's comparison with two classes a member."""
+        rival = self.over_seeds(ONE_SHOT, SHARDS)
+        rows = tuple((form.title, _shown(self.over_seeds(form, SHARDS), rival)) for form in BY_SHARDS)
+        yield ResultTable(f"{SHARDS.features}.", ("", "accuracy (− one-shot FedAvg)"), rows).markdown()
+
+    def search(self, case: Case, forms: Sequence[Form]) -> Iterator[str]:
+        """Yield a line for every form that has something to choose: its accuracies by value, and the best value."""
+        for form in (each for each in forms if each.chooses):
+            found = {
+                value: self.accuracy(replace(form, value=value), case, SEARCH_SEED, is_trial=True)
+                for value in form.values
+            }
+            best = max(found, key=found.__getitem__)
+            yield f"{case.key}: {form.title!r}: {best:g}  {', '.join(f'{k:g}: {v:.2f}' for k, v in found.items())}"
+
+
+def _shown(values: Sequence[float], rival: Sequence[float] | None = None) -> str:
+    """Return the mean; in brackets that of the differences to a rival, seed by seed, ± half Student's 95 % interval."""
+    if rival is None or values == rival:
+        return f"{fmean(values):.2f}"
+    apart = [one - other for one, other in zip(values, rival, strict=True)]
+    low, high = student_interval(apart)
+    return f"{fmean(values):.2f} ({fmean(apart):+.2f} ± {(high - low) / 2:.2f})"
+
+
+CONTRASTS = {
+    "target": ("FedCGS", (FEDCGS, FEDPFT), BY_TARGET[MOBILENET]),
+    "domains": ("MPFT", (MPFT, FEDAVG), [TOGETHER[MOBILENET]]),
+    "shards": ("FedTC", (FEDTC, ONE_SHOT), [SHARDS]),
+}
+SEARCHED = {
+    "target": ([each for cases in BY_TARGET.values() for each in cases], TARGET),
+    "domains": (list(TOGETHER.values()), AMONG_DOMAINS),
+    "shards": ([SHARDS], BY_SHARDS),
+}
+
+
+def main() -> None:
+    """Make the tables that were asked for, or search, and print them."""
+    parser = argparse.ArgumentParser(description="FedCGS, MPFT and FedTC beside their rivals, as in methods/RESULTS.md")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of features")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to; a run in it is not repeated")
+    parser.add_argument("--only", default=",".join(SEARCHED), help="tasks, separated by commas")
+    parser.add_argument("--search", action="store_true", help="choose on held-out training records; no table")
+    chosen_ = parser.parse_args()
+    tables = Tables(chosen_.data, chosen_.out)
+    for task in chosen_.only.split(","):
+        if chosen_.search:
+            for case in SEARCHED[task][0]:
+                for line in tables.search(case, SEARCHED[task][1]):
+                    print(line, flush=True)
+            continue
+        for each in getattr(tables, task)():
+            print(each, flush=True)
+        system, forms, cases = CONTRASTS[task]
+        contrast = tables.contrast(PRIMARY[system], forms, cases)
+        print(f"{contrast.name}: {contrast.says()}\n\n{contrast.as_toml(system)}")
+    print(f"{tables.minutes:.1f} CPU minutes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
