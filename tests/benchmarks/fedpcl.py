@@ -50,7 +50,7 @@ from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.played import played
-from tests.benchmarks.shifts import MEMBER, NAMES, Shift, pool_named
+from tests.benchmarks.shifts import COMPLETE, MEMBER, NAMES, Shift, pool_named
 
 SEEDS, SEARCH_SEEDS, NOISY_SEEDS = range(3, 13), range(2), range(3)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -103,6 +103,8 @@ EXACT = (
     Form("the same, published exchange, shared", "fedpcl", PUBLISHED, "global", "none", RATE[PUBLISHED]),
     Form("FedCGS, one sum", "fedcgs", "refine=0"),
 )
+BRIEF = tuple(form for form in EXACT if form.method != ALONE_PCL and form.rate != 0.001)
+"""The rows on features of complete networks."""
 SGD = "optimiser=sgd momentum=0.5"
 FEW = f"rounds=2 epochs=50 width=64 sampling=0.3 noisy_rate=0.1 {SGD}"
 NOISY = (
@@ -245,6 +247,11 @@ def jobs_of(features: str, forms: Sequence[Form], epsilon: float) -> list[Job]:
     ]
 
 
+def rows_of(name: str, noisy: Sequence[tuple[float, Sequence[Form]]]) -> list[tuple[float, Sequence[Form]]]:
+    """Return the ε and the rows of each table of a set of features; complete networks have the exact one alone."""
+    return [(math.inf, BRIEF)] if name in COMPLETE else [(math.inf, EXACT), *noisy]
+
+
 def seeds_of(epsilon: float) -> range:
     """The seeds of exact tables, or of noisy ones."""
     return SEEDS if math.isinf(epsilon) else NOISY_SEEDS
@@ -337,10 +344,11 @@ def main() -> None:
         print(search(chosen.data, chosen.out, chosen.workers))
         return
     names = [name for name in NAMES if name.startswith(tuple(chosen.only.split(",")))]
-    kinds = [(math.inf, EXACT), *((epsilon, NOISY) for epsilon in chosen.epsilons)]
-    jobs = [job for name in names for epsilon, forms in kinds for job in jobs_of(name, forms, epsilon)]
+    noisy = [(epsilon, NOISY) for epsilon in chosen.epsilons]
+    asked = [(name, *kind) for name in names for kind in rows_of(name, noisy)]
+    jobs = [job for name, epsilon, forms in asked for job in jobs_of(name, forms, epsilon)]
     work(jobs, chosen.data, chosen.out, chosen.workers)
-    made = [table(name, forms, epsilon, chosen.out) for name in names for epsilon, forms in kinds]
+    made = [table(name, forms, epsilon, chosen.out) for name, epsilon, forms in asked]
     if PRIMARY[0] in names:
         made.append(contrast(chosen.data, chosen.out))
     (chosen.out / "fedpcl.md").write_text("\n".join(made), encoding="utf-8")
