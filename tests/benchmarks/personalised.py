@@ -80,16 +80,14 @@ def records(path: Path) -> tuple[ClientData, ClientData]:
 
 def dealt(labels: NDArray[np.int64], seed: int) -> list[NDArray[np.int64]]:
     """Return each member's rows, none twice: 20 % of any class, the rest of its dominant ones in equal parts."""
-    draw = np.random.default_rng(seed)
-    free, members = draw.permutation(len(labels)), []
+    shuffled, everywhere = np.random.default_rng(seed).permutation(len(labels)), round(EVERYWHERE * RECORDS)
+    members, free = np.split(shuffled[: MEMBERS * everywhere], MEMBERS), shuffled[MEMBERS * everywhere :]
     for number in range(MEMBERS):
         dominant = DOMINANT[number % len(DOMINANT)]
-        everywhere = round(EVERYWHERE * RECORDS)
-        own, free = [free[:everywhere]], free[everywhere:]
         each = (RECORDS - everywhere) // len(dominant)
-        own += [free[labels[free] == label][:each] for label in dominant]
-        free = free[~np.isin(free, np.concatenate(own))]
-        members.append(np.concatenate(own))
+        own = np.concatenate([free[labels[free] == label][:each] for label in dominant])
+        members[number] = np.concatenate([members[number], own])
+        free = free[~np.isin(free, own)]
     return members
 
 
