@@ -262,9 +262,15 @@ class Run:
     seed: int
     is_trial: bool = False
 
+    @property
+    def decisive_seed(self) -> int:
+        """Return the seed, or the first of all where none changes the answers."""
+        is_same = self.form.is_one_sum and self.case.task != "domains" and not self.is_trial
+        return SEEDS[0] if is_same else self.seed
+
     def of(self, data: Path, out: Path) -> tuple[Flags, ClientData, float]:
         """Return the answers (models, n), the records asked about, and the CPU seconds; kept in `out` once made."""
-        seed = SEEDS[0] if self.form.is_one_sum and self.case.task != "domains" and not self.is_trial else self.seed
+        seed = self.decisive_seed
         clients, test = federation(self.case, seed, data, out, is_trial=self.is_trial)
         settings = (self.form.method, self.form.parameters, self.form.value)
         name = repr((settings, astuple(self.case), seed, self.is_trial))
@@ -315,7 +321,8 @@ class Tables:
     def accuracy(self, form: Form, case: Case, seed: int, *, is_trial: bool = False, outside: bool = False) -> float:
         """Return the accuracy in per cent of one run."""
         run = Run(replace(form, title="", values=()), case, seed, is_trial)
-        right, test, self.spent[replace(run, form=replace(run.form, model=""))] = run.of(self.data, self.out)
+        same = replace(run, form=replace(run.form, model=""), seed=run.decisive_seed)
+        right, test, self.spent[same] = run.of(self.data, self.out)
         return 100 * float(shares(right, test, case, outside=outside).sum())
 
     def over_seeds(self, form: Form, case: Case, *, outside: bool = False) -> list[float]:
