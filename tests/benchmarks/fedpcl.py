@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named, parameters_of
-from methods.round import Examples, Local, OpenedTotal
+from methods.round import Examples
 from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation, quantise
 from secagg.experiments.client_accuracy import ClientDistributions, LabelledInputs
@@ -49,7 +49,8 @@ from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
 from tests.benchmarks.fashion_mnist import DATA
-from tests.benchmarks.shifts import MEMBER, NAMES, Shift, pool_named
+from tests.benchmarks.played import played
+from tests.benchmarks.shifts import COMPLETE, MEMBER, NAMES, Shift, pool_named
 
 SEEDS, SEARCH_SEEDS, NOISY_SEEDS = range(3, 13), range(2), range(3)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -102,6 +103,8 @@ EXACT = (
     Form("the same, published exchange, shared", "fedpcl", PUBLISHED, "global", "none", RATE[PUBLISHED]),
     Form("FedCGS, one sum", "fedcgs", "refine=0"),
 )
+BRIEF = tuple(form for form in EXACT if form.method != ALONE_PCL and form.rate != 0.001)
+"""The rows on features of complete networks."""
 SGD = "optimiser=sgd momentum=0.5"
 FEW = f"rounds=2 epochs=50 width=64 sampling=0.3 noisy_rate=0.1 {SGD}"
 NOISY = (
@@ -163,9 +166,9 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     if job.method == ALONE:
         models = [{"": alone(own, classes, job, number)} for number, (own, _) in enumerate(members)]
     elif job.method == ALONE_PCL:
-        models = [played([own], classes, "fedpcl", job)[0] for own, _ in members]
+        models = [trained([own], classes, job)[0] for own, _ in members]
     else:
-        models = played([own for own, _ in members], classes, job.method, job)
+        models = trained([own for own, _ in members], classes, job)
     found: dict[str, NDArray[np.float64]] = {}
     for (_, weights), own in zip(members, models, strict=True):
         for name, model in own.items():
@@ -174,27 +177,13 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def played(members: Sequence[LabelledInputs], classes: int, name: str, job: Job) -> list[dict[str, Artifact]]:
-    """Play a plan's rounds without noise, whose sums are exact under every protection; return each member's models."""
+def trained(members: Sequence[LabelledInputs], classes: int, job: Job) -> list[dict[str, Artifact]]:
+    """Return each member's models after a method's rounds without noise."""
     groups = f" groups={len(members)}" if "exchange" in job.parameters else ""
+    name = "fedpcl" if job.method == ALONE_PCL else job.method
     method = method_named(name, parameters_of(name, {}, job.parameters + groups))
     examples = [Examples.of(quantise(own.inputs, GRID), own.labels) for own in members]
-    round_ = method.begin(members[0].inputs.shape[1], classes, GRID.levels)
-    states, number = [b""] * len(members), 0
-    while True:
-        number += 1
-        made = []
-        for member, mine in enumerate(zip(examples, states, strict=True)):
-            stream = SeededRandomness(f"{job.seed} {number} {member}".encode(), TOKEN)
-            local = Local(mine[0], classes, GRID, member, mine[1], stream)
-            made.append(round_.contribute(local))
-        states = [each.state for each in made]
-        total = {block: sum(each.blocks[block] for each in made) for block in made[0].blocks}
-        opened = OpenedTotal(cast("Any", total), GRID, clients=len(members))
-        step = round_.finalize(opened)
-        if step.next_round is None:
-            return [{"": cast("Artifact", step.artifact), **round_.personal(state, opened)} for state in states]
-        round_ = step.next_round
+    return played(examples, classes, method, GRID, job.seed)
 
 
 def federated(dataset: Dataset, job: Job) -> dict[str, float]:
@@ -256,6 +245,11 @@ def jobs_of(features: str, forms: Sequence[Form], epsilon: float) -> list[Job]:
         for seed in seeds_of(epsilon)
         for each in runs
     ]
+
+
+def rows_of(name: str, noisy: Sequence[tuple[float, Sequence[Form]]]) -> list[tuple[float, Sequence[Form]]]:
+    """Return the ε and the rows of each table of a set of features; complete networks have the exact one alone."""
+    return [(math.inf, BRIEF)] if name in COMPLETE else [(math.inf, EXACT), *noisy]
 
 
 def seeds_of(epsilon: float) -> range:
@@ -350,10 +344,11 @@ def main() -> None:
         print(search(chosen.data, chosen.out, chosen.workers))
         return
     names = [name for name in NAMES if name.startswith(tuple(chosen.only.split(",")))]
-    kinds = [(math.inf, EXACT), *((epsilon, NOISY) for epsilon in chosen.epsilons)]
-    jobs = [job for name in names for epsilon, forms in kinds for job in jobs_of(name, forms, epsilon)]
+    noisy = [(epsilon, NOISY) for epsilon in chosen.epsilons]
+    asked = [(name, *kind) for name in names for kind in rows_of(name, noisy)]
+    jobs = [job for name, epsilon, forms in asked for job in jobs_of(name, forms, epsilon)]
     work(jobs, chosen.data, chosen.out, chosen.workers)
-    made = [table(name, forms, epsilon, chosen.out) for name in names for epsilon, forms in kinds]
+    made = [table(name, forms, epsilon, chosen.out) for name, epsilon, forms in asked]
     if PRIMARY[0] in names:
         made.append(contrast(chosen.data, chosen.out))
     (chosen.out / "fedpcl.md").write_text("\n".join(made), encoding="utf-8")

@@ -162,12 +162,17 @@ def _parted(
     return np.concatenate(images), np.concatenate(labels), np.array(parts, dtype=np.str_)
 
 
-def pacs_images(data: Path) -> tuple[dict[str, tuple[Images, NDArray[np.int64], NDArray[np.str_]]], tuple[str, ...]]:
-    """Images (n, 32, 32, 3), labels and parts of every domain, in the proportions of `SIZES`; and the classes."""
+def pacs_records(
+    path: Path, kind: str = "images"
+) -> tuple[dict[str, tuple[NDArray[Any], NDArray[np.int64], NDArray[np.str_]]], tuple[str, ...]]:
+    """Images or features (n, …), labels and parts of every domain, in the proportions of `SIZES`; and the classes.
+
+    Files of PACS have the records in one order, so that the parts are the same.
+    """
     draw, found = np.random.default_rng(CUT), {}
-    with np.load(data / "pacs_32px.npz") as file:
-        for key in sorted(each for each in file.files if each.endswith("_images")):
-            name = key.removesuffix("_images")
+    with np.load(path) as file:
+        for key in sorted(each for each in file.files if each.endswith(f"_{kind}")):
+            name = key.removesuffix(f"_{kind}")
             order = draw.permutation(len(file[key]))
             ends = np.cumsum([len(order) * size // sum(SIZES.values()) for size in SIZES.values()])
             parts = np.repeat(np.array(list(SIZES), dtype=np.str_), np.diff(ends, prepend=0))
@@ -185,7 +190,12 @@ def _turned(images: Images) -> Images:
     return np.stack([np.asarray(Image.fromarray(each).rotate(TURN, Image.Resampling.BILINEAR)) for each in images])
 
 
-NAMES = "digits by SqueezeNet", "PACS by both", "PACS by layer3", "PACS by SqueezeNet"
+COMPLETE = {
+    "PACS by MobileNetV2": ("mobilenetv2",),
+    "PACS by MobileNetV2 and EfficientNet-Lite2": ("mobilenetv2", "efficientnet_lite2"),
+}
+"""Features by complete networks, of pictures of 224 pixels."""
+NAMES = "digits by SqueezeNet", "PACS by both", "PACS by layer3", "PACS by SqueezeNet", *COMPLETE
 """The sets of features."""
 
 
@@ -196,7 +206,9 @@ def pool_named(name: str, data: Path, out: Path) -> Pool:
         return _pool(
             digits, tuple(map(str, range(10))), ("mnist",), _extracted(data, out, "digits", "squeezenet", digits, 28)
         )
-    pictures, classes = pacs_images(data)
+    if name in COMPLETE:
+        return _complete(data, COMPLETE[name])
+    pictures, classes = pacs_records(data / "pacs_32px.npz")
     layer3, wide = (
         _pool(pictures, classes, tuple(pictures), _extracted(data, out, "pacs", network, pictures, 32))
         for network in ("resnet18", "squeezenet")
@@ -204,8 +216,20 @@ def pool_named(name: str, data: Path, out: Path) -> Pool:
     return {NAMES[1]: layer3.beside(wide), NAMES[2]: layer3, NAMES[3]: wide}[name]
 
 
+def _complete(data: Path, networks: Sequence[str]) -> Pool:
+    pools = []
+    for network in networks:
+        path = data / f"pacs_{network}_features_224px.npz"
+        domains, classes = pacs_records(path, "features")
+        with np.load(path) as file:
+            features = np.concatenate([values for values, _, _ in domains.values()]) * file["scale"]
+        pools.append(_pool(domains, classes, tuple(domains), features))
+    first, *others = pools
+    return first.beside(*others) if others else first
+
+
 def _pool(
-    domains: Mapping[str, tuple[Images, NDArray[np.int64], NDArray[np.str_]]],
+    domains: Mapping[str, tuple[NDArray[Any], NDArray[np.int64], NDArray[np.str_]]],
     classes: tuple[str, ...],
     mixed: tuple[str, ...],
     features: NDArray[np.float32],

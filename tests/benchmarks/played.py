@@ -1,0 +1,40 @@
+"""Rounds of a method played without protection: its exact sums, and the models that follow from these.
+
+Exact sums are the same under every protection, so that tables without noise need no session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from methods.method import Method
+from methods.round import Examples, Local, OpenedTotal
+from secagg.encoding import Grid
+from secagg.heads import Artifact
+from secagg.randomness import SeededRandomness
+from secagg.unsafe_for_tests import TOKEN
+
+
+def played(
+    members: Sequence[Examples], classes: int, method: Method, grid: Grid, seed: int
+) -> list[dict[str, Artifact]]:
+    """Play a method's rounds without noise and return each member's models by name, the shared artifact as "".
+
+    `members` hold records on `grid`, of 0…`classes` − 1; `seed` decides what members draw to train.
+    """
+    round_ = method.begin(members[0].records.shape[1], classes, grid.levels)
+    states, number = [b""] * len(members), 0
+    while True:
+        number += 1
+        made = []
+        for member, (examples, state) in enumerate(zip(members, states, strict=True)):
+            stream = SeededRandomness(f"{seed} {number} {member}".encode(), TOKEN)
+            made.append(round_.contribute(Local(examples, classes, grid, member, state, stream)))
+        states = [each.state for each in made]
+        total = {block: sum(each.blocks[block] for each in made) for block in made[0].blocks}
+        opened = OpenedTotal(total, grid, clients=len(members))  # type: ignore[arg-type]
+        step = round_.finalize(opened)
+        if step.next_round is None:
+            return [{"": cast("Artifact", step.artifact), **round_.personal(state, opened)} for state in states]
+        round_ = step.next_round
