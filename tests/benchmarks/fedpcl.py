@@ -163,9 +163,9 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     if job.method == ALONE:
         models = [{"": alone(own, classes, job, number)} for number, (own, _) in enumerate(members)]
     elif job.method == ALONE_PCL:
-        models = [played([own], classes, "fedpcl", job)[0] for own, _ in members]
+        models = [played([own], classes, "fedpcl", job.parameters, job.seed)[0] for own, _ in members]
     else:
-        models = played([own for own, _ in members], classes, job.method, job)
+        models = played([own for own, _ in members], classes, job.method, job.parameters, job.seed)
     found: dict[str, NDArray[np.float64]] = {}
     for (_, weights), own in zip(members, models, strict=True):
         for name, model in own.items():
@@ -174,10 +174,12 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def played(members: Sequence[LabelledInputs], classes: int, name: str, job: Job) -> list[dict[str, Artifact]]:
+def played(
+    members: Sequence[LabelledInputs], classes: int, name: str, parameters: str, seed: int
+) -> list[dict[str, Artifact]]:
     """Play a plan's rounds without noise, whose sums are exact under every protection; return each member's models."""
-    groups = f" groups={len(members)}" if "exchange" in job.parameters else ""
-    method = method_named(name, parameters_of(name, {}, job.parameters + groups))
+    groups = f" groups={len(members)}" if "exchange" in parameters else ""
+    method = method_named(name, parameters_of(name, {}, parameters + groups))
     examples = [Examples.of(quantise(own.inputs, GRID), own.labels) for own in members]
     round_ = method.begin(members[0].inputs.shape[1], classes, GRID.levels)
     states, number = [b""] * len(members), 0
@@ -185,7 +187,7 @@ def played(members: Sequence[LabelledInputs], classes: int, name: str, job: Job)
         number += 1
         made = []
         for member, mine in enumerate(zip(examples, states, strict=True)):
-            stream = SeededRandomness(f"{job.seed} {number} {member}".encode(), TOKEN)
+            stream = SeededRandomness(f"{seed} {number} {member}".encode(), TOKEN)
             local = Local(mine[0], classes, GRID, member, mine[1], stream)
             made.append(round_.contribute(local))
         states = [each.state for each in made]
