@@ -5,8 +5,8 @@
 D holds PACS as features of pre-trained networks (`NETWORKS`), which stay frozen. Four members, one a domain, train a
 perceptron on them. Every seed draws the members' records anew; the test records of a domain are the same for all seeds.
 Every row is measured by one rule: the mean over domains of the share of all test records of a domain that the model of
-its member classifies rightly, be that model the member's own or the same for all. F receives every run (what has ended
-is not repeated) and `fraug.md`.
+its member classifies rightly, be that model the member's own or the same for all. F receives every run and `fraug.md`;
+runs that have ended are not repeated.
 
 Rates were chosen by `--search`: with each of `RATES` in every row, members draw from other training records, with other
 seeds, and are measured on training records that no member has. A row has its best rate, chosen on `PRIMARY`, in all
@@ -55,7 +55,7 @@ CUT = 2022
 
 
 class Part(StrEnum):
-    """What records are for."""
+    """The purposes of records."""
 
     MEMBERS = "members"
     """Members draw from these, and are measured on TEST."""
@@ -75,11 +75,11 @@ SEARCH_SEEDS, SEEDS, FEWER_SEEDS = range(2), range(2, 12), range(2, 7)
 PAPER = "alpha=1.25 beta=1.25 generator_rate=0.05 transfer_rate=0.05 latent=256 synthetic=32"
 """The paper's constants for PACS (its Table 2)."""
 RAMP = 0.01 * 200 / ROUNDS
-"""Over ROUNDS what the paper's 0.01 is over its 200."""
+"""The paper's 0.01, stretched from its 200 rounds to ROUNDS."""
 
 
 class Who(StrEnum):
-    """Who trains together."""
+    """The group of members whose records train one model."""
 
     MEMBERS = "members"
     ALONE = "alone"
@@ -96,7 +96,7 @@ class Form:
     who: Who = Who.MEMBERS
 
     def parameters(self, rate: float) -> str:
-        """All parameters of the method `fraug`; without a federation all steps are of one round."""
+        """Return all parameters of the method `fraug`; without a federation all steps are in one round."""
         rounds, steps = (ROUNDS, STEPS) if self.who is Who.MEMBERS else (1, ROUNDS * STEPS)
         batch = BATCH * (len(DOMAINS) if self.who is Who.POOLED else 1)
         shared = f"model=mlp:128 rounds={rounds} steps={steps} batch={batch} momentum=0.5 clip=100 rate={rate:g}"
@@ -132,7 +132,7 @@ TABLES: Mapping[str, Table] = {
     "efficientnet-40": Table("EfficientNet-Lite2", 40, FEWER_SEEDS, FEWER),
 }
 PROMISE: Mapping[str, Any] = {"clients": 200, "epsilon": 8.0, "delta": DELTA, "unit": "client"}
-"""About each member, where they are many."""
+"""About each of many members."""
 PRIMARY = "mobilenet-40"
 """FRAUG − FEDBN on it, the mean of the four domains, is the one contrast of the paper's claim."""
 
@@ -149,14 +149,14 @@ class Job:
     is_trial: bool
 
     def path(self, out: Path) -> Path:
-        """Where its answers are kept."""
+        """The file of its answers."""
         name = hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:24]
         return out / "runs" / f"{name}.json"
 
 
 @cache
 def domains_of(network: str, data: Path) -> tuple[dict[Part, LabelledInputs], ...]:
-    """The parts of each domain, cut once: features as every method takes them, each record with its domain's number."""
+    """Return the parts of each domain, cut by a fixed seed; inputs are normalised, cells are the domains."""
     found, fixed = [], np.random.default_rng(CUT)
     with np.load(data / NETWORKS[network]) as content:
         for number, name in enumerate(DOMAINS):
@@ -170,18 +170,18 @@ def domains_of(network: str, data: Path) -> tuple[dict[Part, LabelledInputs], ..
 
 
 def records_of(network: str, data: Path, part: Part) -> LabelledInputs:
-    """All records of a part, domain after domain."""
+    """Return all records of a part, domain after domain."""
     return joined([domain[part] for domain in domains_of(network, data)])
 
 
 def joined(parts: Sequence[LabelledInputs]) -> LabelledInputs:
-    """Records one after the other."""
+    """Return all parts' records, one part after the other."""
     columns = zip(*((each.inputs, each.labels, each.cells) for each in parts), strict=True)
     return LabelledInputs(*map(np.concatenate, columns))
 
 
 def answers(job: Job, data: Path) -> NDArray[np.bool_]:
-    """Whether each held-out record, domain after domain, is classified rightly by the model of its domain's member."""
+    """Return for each held-out record, domain after domain, whether its domain's member classifies it rightly."""
     source, held_out = (Part.TRIAL, Part.HELD_OUT) if job.is_trial else (Part.MEMBERS, Part.TEST)
     domains, draw = domains_of(job.network, data), np.random.default_rng(job.seed)
     drawn = [draw.permutation(len(domain[source].labels))[: job.records] for domain in domains]
@@ -201,7 +201,7 @@ def answers(job: Job, data: Path) -> NDArray[np.bool_]:
 
 
 def run(jobs: Sequence[Job], data: Path, out: Path) -> None:
-    """Write the answers of each job, and the CPU seconds that they took, unless that has been done."""
+    """Write the answers of each job and its CPU seconds; jobs that have ended are not repeated."""
     left = [job for job in dict.fromkeys(jobs) if not job.path(out).exists()]
     (out / "runs").mkdir(parents=True, exist_ok=True)
     for done, job in enumerate(left, start=1):
@@ -214,26 +214,26 @@ def run(jobs: Sequence[Job], data: Path, out: Path) -> None:
 
 
 def added(job: Job, data: Path, out: Path) -> NDArray[np.float64]:
-    """What each held-out record adds to the accuracy, in which every domain weighs the same."""
+    """Return each held-out record's share of the accuracy, in which every domain weighs the same."""
     right = np.array(json.loads(job.path(out).read_text(encoding="utf-8"))["right"], dtype=np.float64)
     domain = records_of(job.network, data, Part.HELD_OUT if job.is_trial else Part.TEST).cells
     return right / (len(DOMAINS) * np.bincount(domain)[domain])
 
 
 def minutes(out: Path) -> float:
-    """CPU minutes of all runs that are kept."""
+    """Return the CPU minutes of all runs in the folder, the search included."""
     spent = (json.loads(path.read_text(encoding="utf-8"))["cpu"] for path in (out / "runs").glob("*.json"))
     return math.fsum(spent) / 60
 
 
 def jobs_of(table: Table, form: Form) -> list[Job]:
-    """The runs of a row, by seed."""
+    """Return the runs of a row, by seed."""
     parameters = form.parameters(form.rate)
     return [Job(table.network, table.records, seed, form.who, parameters, is_trial=False) for seed in table.seeds]
 
 
 def search(data: Path, out: Path) -> str:
-    """Every row with every rate, on training records that no member has, in per cent."""
+    """Return the accuracy of every row with every rate on training records that no member has, in per cent."""
     network, records = TABLES[PRIMARY].network, TABLES[PRIMARY].records
     tried = {
         (form, rate): [
@@ -249,7 +249,10 @@ def search(data: Path, out: Path) -> str:
 
 
 def make(table: Table, data: Path, out: Path) -> str:
-    """Accuracy in per cent by domain, the mean over seeds; the domains' mean with its difference to members alone."""
+    """Return a table of accuracies in per cent by domain, and the contrasts.
+
+    Means over seeds; the mean of the domains has its difference to members alone, ± half its 95 % interval over seeds.
+    """
     run([job for form in table.forms for job in jobs_of(table, form)], data, out)
     domain = records_of(table.network, data, Part.TEST).cells
     found = {
@@ -259,7 +262,8 @@ def make(table: Table, data: Path, out: Path) -> str:
     alone = found[ALONE].sum(axis=1).tolist()
     rows = tuple(
         (
-            f"{form.title} (rate {form.rate:g})",
+            form.title,
+            f"{form.rate:g}",
             *(f"{100 * len(DOMAINS) * each:.1f}" for each in values.mean(axis=0)),
             shown(values.sum(axis=1).tolist(), alone),
         )
@@ -267,15 +271,15 @@ def make(table: Table, data: Path, out: Path) -> str:
     )
     caption = f"{table.network}, {table.records} records a domain, {len(table.seeds)} seeds."
     pairs = [(FRAUG, FEDBN), (FRAUG, ALONE), (FEDBN, ALONE), (FEDAVG, ALONE)]
-    told = [contrast(table, *pair, data, out) for pair in pairs]
-    lines = [f"- {each.name}: {each.says()}" for each in told]
+    contrasts = [contrast(table, *pair, data, out) for pair in pairs]
+    lines = [f"- {each.name}: {each.says()}" for each in contrasts]
     if table is TABLES[PRIMARY]:
-        lines.append(f"\n```toml\n{told[0].as_toml('FRAug')}```")
-    return "\n".join([ResultTable(caption, ("", *DOMAINS, "mean"), rows).markdown(), *lines, ""])
+        lines.append(f"\n```toml\n{contrasts[0].as_toml('FRAug')}```")
+    return "\n".join([ResultTable(caption, ("", "rate", *DOMAINS, "mean"), rows).markdown(), *lines, ""])
 
 
 def contrast(table: Table, ours: Form, theirs: Form, data: Path, out: Path) -> Contrast:
-    """How far a row is above another; the strata are the classes of each domain."""
+    """Return the contrast of two rows; the strata are the classes of each domain."""
     one, other = ([added(job, data, out) for job in jobs_of(table, form)] for form in (ours, theirs))
     records = records_of(table.network, data, Part.TEST)
     strata = [len(DOMAINS) * records.labels + records.cells] * len(table.seeds)
@@ -284,7 +288,7 @@ def contrast(table: Table, ours: Form, theirs: Form, data: Path, out: Path) -> C
 
 
 def members_noise() -> str:
-    """How much noise a promise about each of 200 members takes; no run."""
+    """Return the table of noise ÷ signal under a promise about each of many members; nothing is trained."""
     rows = []
     for form in (FRAUG, FEDBN):
         settings = {"method": "fraug", "parameters": form.parameters(form.rate), "adjacency": "add-remove", **PROMISE}

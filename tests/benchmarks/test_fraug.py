@@ -26,8 +26,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content: dict[str, NDArray[Any]] = {"scale": np.ones(DIMENSION, dtype=np.float32)}
     for name, size in zip(DOMAINS, SIZES, strict=True):
         labels = np.arange(size) % 2
-        shown = 1 - labels if name == DOMAINS[-1] else labels
-        features = draw.integers(0, 50, (size, DIMENSION)) + 200 * np.eye(DIMENSION, dtype=np.int64)[shown]
+        classes = 1 - labels if name == DOMAINS[-1] else labels
+        features = draw.integers(0, 50, (size, DIMENSION)) + 200 * np.eye(DIMENSION, dtype=np.int64)[classes]
         content |= {f"{name}_features": features.astype(np.uint8), f"{name}_labels": labels.astype(np.uint8)}
     np.savez(folder / NETWORKS[NETWORK], **content)  # type: ignore[arg-type]
     return folder
