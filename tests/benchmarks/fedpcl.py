@@ -48,14 +48,13 @@ from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
+from tests.benchmarks.contrasts import contrast_of
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.played import played
 from tests.benchmarks.shifts import COMPLETE, MEMBER, NAMES, Shift, pool_named
 
 SEEDS, SEARCH_SEEDS, NOISY_SEEDS = range(3, 13), range(2), range(3)
 RATES = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-DRAWS = 10_000
-"""Bootstrap samples of the test records, each class's by themselves."""
 EPSILONS = (8.0, 2.0)
 SHARED = {"delta": DELTA, "adjacency": "add-remove", "noise_seed": NOISE_SEED, "reference": False, "every": 10_000}
 SHARED |= {"partition": f"column:{MEMBER}", "normalise": "centred-unit"}
@@ -166,9 +165,9 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     if job.method == ALONE:
         models = [{"": alone(own, classes, job, number)} for number, (own, _) in enumerate(members)]
     elif job.method == ALONE_PCL:
-        models = [trained([own], classes, job)[0] for own, _ in members]
+        models = [trained([own], classes, "fedpcl", job.parameters, job.seed)[0] for own, _ in members]
     else:
-        models = trained([own for own, _ in members], classes, job)
+        models = trained([own for own, _ in members], classes, job.method, job.parameters, job.seed)
     found: dict[str, NDArray[np.float64]] = {}
     for (_, weights), own in zip(members, models, strict=True):
         for name, model in own.items():
@@ -177,13 +176,14 @@ def exact(dataset: Dataset, job: Job) -> dict[str, NDArray[np.float64]]:
     return found
 
 
-def trained(members: Sequence[LabelledInputs], classes: int, job: Job) -> list[dict[str, Artifact]]:
+def trained(
+    members: Sequence[LabelledInputs], classes: int, name: str, parameters: str, seed: int
+) -> list[dict[str, Artifact]]:
     """Return each member's models after a method's rounds without noise."""
-    groups = f" groups={len(members)}" if "exchange" in job.parameters else ""
-    name = "fedpcl" if job.method == ALONE_PCL else job.method
-    method = method_named(name, parameters_of(name, {}, job.parameters + groups))
+    groups = f" groups={len(members)}" if "exchange" in parameters else ""
+    method = method_named(name, parameters_of(name, {}, parameters + groups))
     examples = [Examples.of(quantise(own.inputs, GRID), own.labels) for own in members]
-    return played(examples, classes, method, GRID, job.seed)
+    return played(examples, classes, method, GRID, seed)
 
 
 def federated(dataset: Dataset, job: Job) -> dict[str, float]:
@@ -291,25 +291,17 @@ def shown(values: list[float], alone: list[float]) -> str:
 
 
 def contrast(data: Path, out: Path) -> str:
-    """The primary contrast: points above a member alone, with 95 % intervals over seeds, and over test records.
-
-    The second is of a bootstrap that draws the test records of each class anew, for all seeds and both rows at once.
-    """
+    """The primary contrast: points above a member alone, with both paired intervals; then as methods/contrasts.toml."""
     features, shift, title = PRIMARY
     form = next(each for each in EXACT if each.title == title)
-    rows = [
+    ours, theirs = (
         [np.array(found(_job(features, shift, seed, each, math.inf), out, "records")[each.model]) for seed in SEEDS]
         for each in (form, EXACT[0])
-    ]
-    apart = 100 * (np.array(rows[0]) - np.array(rows[1]))
-    low, high = student_interval(apart.sum(axis=1).tolist())
-    draw, mean = np.random.default_rng(0), apart.mean(axis=0)
+    )
     labels = _measurable(_pool(features, data, out).federation(shift, SEEDS[0])).held_out.labels
-    cells = [np.flatnonzero(labels == label) for label in np.unique(labels)]
-    drawn = sum(mean[draw.choice(cell, (DRAWS, len(cell)))].sum(axis=1) for cell in cells)
-    ends = np.percentile(drawn, [2.5, 97.5])
-    seeds = f"{low:+.2f} to {high:+.2f} over {len(SEEDS)} seeds"
-    return f"{title} − {EXACT[0].title}: {mean.sum():+.2f}, {seeds}, {ends[0]:+.2f} to {ends[1]:+.2f} over test records"
+    name = f"{title} − {EXACT[0].title}, digits, label shift"
+    measured = contrast_of(name, ours, theirs, [labels] * len(SEEDS), same_records=True)
+    return f"{name}: {measured.says()}\n\n{measured.as_toml('FedPCL')}"
 
 
 def search(data: Path, out: Path, workers: int) -> str:

@@ -160,13 +160,13 @@ def plan_of(members: int, protection: str) -> RoundSetup:
     return setup_for(settings, (28, 28))
 
 
-def setup_for(settings: Settings, shape: tuple[int, ...]) -> RoundSetup:
-    """What everybody derives from the plan of such a run on images of this shape, 10 classes and 6,000 a member."""
+def setup_for(settings: Settings, shape: tuple[int, ...], classes: int = 10) -> RoundSetup:
+    """What everybody derives from the plan of such a run on images or features of this shape, 6,000 a member."""
     chosen = SimulationSettings(**settings)
     names = [("server", "server"), *((f"client-{place}", "client") for place in range(chosen.clients or 0))]
     members = [Member(*each, SigningKey.generate(OperatingSystem()).public) for each in names]
     roster = Roster.of("training", members)
-    data = PublicData("images", shape, tuple(map(str, range(10))), None, 255.0)
+    data = PublicData.of_shape(shape, tuple(map(str, range(classes))))
     return RoundSetup.of(make_plan(data, roster, chosen.plan_choices(None, 6000, 0), OperatingSystem()), roster)
 
 
