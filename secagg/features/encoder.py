@@ -206,10 +206,10 @@ class EncoderFiles(ModelFolder):
         if POOLING not in self.parts:
             return ""
         path = self.paths(POOLING)[0]
-        rule = self.read_json(path)
+        content = self.read_json(path)
         self.refuse_changed(POOLING)
-        rule = rule if isinstance(rule, dict) else {}
-        modes = [name.removeprefix(POOLED_BY) for name in rule if name.startswith(POOLED_BY) and rule[name] is True]
+        rule: dict[str, Any] = content if isinstance(content, dict) else {}
+        modes = [name.removeprefix(POOLED_BY) for name, on in rule.items() if name.startswith(POOLED_BY) and on is True]
         if modes not in ([MEAN], [FIRST]):
             problem = f"{path} asks for the pooling {' and '.join(modes) or 'none'}"
             raise BadInput(problem, remedy=f"give a model that pools by {MEAN} or by {FIRST}")
@@ -403,7 +403,8 @@ class Encoder:
             output: Any = self.module(**given)
         if self.pooling == MEAN:
             weights = given["attention_mask"][:, :, None].to(x.dtype)
-            return (weights * output.last_hidden_state).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+            mean: Tensor = (weights * output.last_hidden_state).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+            return mean
         pair: list[Any] = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
         if all(part is not None for part in pair):
             return torch.cat(pair, dim=1)
