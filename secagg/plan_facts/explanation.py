@@ -50,7 +50,9 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
     if plan.grid.is_normalised:
         length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
     rows = [
-        ("purpose", plan.purpose or "-"),
+        ("purpose", plan.purpose or "no purpose is stated"),
+        ("contact", plan.contact),
+        ("retention", plan.retention),
         ("method", f"{plan.method} {plan.parameters}"),
         ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{stated}"),
         ("classes", _classes(plan)),
