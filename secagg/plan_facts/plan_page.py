@@ -7,9 +7,9 @@ secagg. Who signs the plan's digest (`countersigning`) has therefore signed its 
 with probability δ, and otherwise changes odds by e^ε at most: the latter can simulate the former (Kairouz, Oh &
 Viswanath 2015, *The Composition Theorem for Differential Privacy*). It would be false to say that odds change by e^ε at
 most but for a chance of δ: of Gaussian noise that chance is larger.
-*How strength is put into words.* Up to ε = 1 a promise is strong, above 10 it is hardly one: tiers 1 and 3 of Ponomareva
-et al. 2023, *How to DP-fy ML*, section 5.2. Their tier 2, "reasonable" since known attacks on models fall short of the
-bound, is divided here at ε = 2: up to there a suspicion of one in ten stays less likely than not.
+*How strength is put into words.* Up to ε = 1 a promise is strong, above 10 there is almost no protection: tiers 1 and 3
+of Ponomareva et al. 2023, *How to DP-fy ML*, section 5.2. Their tier 2, "reasonable" since known attacks on models fall
+short of the bound, is divided here at ε = 2: up to there a suspicion of one in ten stays less likely than not.
 """
 
 from __future__ import annotations
@@ -214,10 +214,13 @@ def _promise(facts: PlanFacts) -> tuple[tuple[str, ...], str]:
     factor, odds = times_as_sure(claim.epsilon), math.exp(min(claim.epsilon, 50.0)) * SUSPICION / (1 - SUSPICION)
     cases = math.floor(1 / claim.delta * (1 + 1e-9))
     word = strength(claim.epsilon)
+    bound = (
+        f"The results tell nobody more about {_NEIGHBOURS[claim.unit, claim.adjacency]} than this would: "
+        f"in 1 of {cases:,} cases they give it away; "
+        f"in all others somebody who suspects it can become {factor} as sure, in odds."
+    )
     lines = [
-        f"The results tell nobody more about {_NEIGHBOURS[claim.unit, claim.adjacency]} than this would: in 1 of "
-        f"{cases:,} cases they give it away; in all others somebody who suspects it can become {factor} as sure, "
-        "in odds.",
+        bound,
         f"Somebody who was {100 * SUSPICION:.0f} % sure can so become {_percent(odds / (1 + odds))} sure.",
         f"This is {word if word == NOBODY_KNOWS else f'a {word} promise'} (ε = {format_epsilon(claim.epsilon)}).",
     ]
@@ -230,7 +233,7 @@ def _promise(facts: PlanFacts) -> tuple[tuple[str, ...], str]:
 
 def _percent(share: float) -> str:
     """Return a share of 1, rounded up, as text: to whole per cents, above 99 to tenths."""
-    steps = 1000 if share > 0.99 else 100  # noqa: PLR2004
+    steps = 1000 if share > 0.99 else 100
     return f"{math.ceil(steps * share) / steps * 100:g} %"
 
 
@@ -251,17 +254,15 @@ def _weaker(facts: PlanFacts) -> list[str]:
         return []
     if claim.unit is Unit.CLIENT:
         both = claim.of_group(2)
-        return [
-            "A person with records at 2 members is protected less: "
-            f"{times_as_sure(both)} as sure (ε = {format_epsilon(both)})."
-        ]
+        less = f"{times_as_sure(both)} as sure (ε = {format_epsilon(both)})"
+        return [f"A person with records at 2 members is protected less: {less}."]
     rows = [
         f"A person with {records} records: {times_as_sure(each)} as sure; {strength(each)} "
         f"(ε = {format_epsilon(each)})."
         for records, each in group_epsilons(facts).items()
     ]
-    return [*rows, "Have one record for each person.", "Your organisation's records as a whole are not protected "
-            "by this promise."]  # fmt: skip
+    whole = "Your organisation's records as a whole are not protected by this promise."
+    return [*rows, "Have one record for each person.", whole]
 
 
 def _trust(facts: PlanFacts) -> list[str]:
@@ -290,8 +291,10 @@ def _left_then(facts: PlanFacts) -> str:
         return ""
     if facts.plan.noise != NoiseFrom.CLIENT:
         return ", noise included"
-    return ", noise included. Then the weaker promise is left" if facts.plan.colluders else (
-        ", noise included. The promise holds all the same"
+    return (
+        ", noise included. Then the weaker promise is left"
+        if facts.plan.colluders
+        else (", noise included. The promise holds all the same")
     )
 
 
@@ -315,11 +318,8 @@ def _honest(facts: PlanFacts, claim: Claim) -> list[str]:
     if first.fewest == 1:
         return [*lines, "With one honest member fewer nothing is promised."]
     fewer = claim.releases.epsilon(claim.delta, honest=first.fewest - 1)
-    return [
-        *lines,
-        f"With one honest member fewer it is {times_as_sure(fewer)} instead of {times_as_sure(claim.epsilon)} "
-        f"(ε = {format_epsilon(fewer)}).",
-    ]
+    times = f"{times_as_sure(fewer)} instead of {times_as_sure(claim.epsilon)}"
+    return [*lines, f"With one honest member fewer it is {times} (ε = {format_epsilon(fewer)})."]
 
 
 def _against(facts: PlanFacts) -> str:
@@ -334,11 +334,14 @@ def _against(facts: PlanFacts) -> str:
     opener = f"{_listed(openers)} unless all of them work together" if several else openers[0]
     if claim is not None and not claim.holds_against_members:
         lone = format_epsilon(claim.against_member)
-        return f"It protects from {opener}, and from everybody who sees what it publishes. Against a member ε is {lone}."
+        return (
+            f"It protects from {opener}, and from everybody who sees what it publishes. Against a member ε is {lone}."
+        )
     them = "them" if several else "it"
     return (
         f"It protects from {opener}, from any {_members(known)} that work{'s' * (known == 1)} with {them}, and from "
-        f"everybody who sees the results. It does not protect from {_members(known + 1)} that work together with {them}."
+        "everybody who sees the results. It does not protect from "
+        f"{_members(known + 1)} that work together with {them}."
     )
 
 
@@ -369,7 +372,7 @@ def _abort(facts: PlanFacts) -> list[str]:
     return [
         "You can withdraw until your upload: do not start your client. Afterwards nothing can be taken back.",
         f"{spent}.",
-        "Every further plan about the same data adds to what can be learnt; your ledger counts it, your policy limits it.",
+        "Further plans about the same data tell more; your ledger counts them, and your policy limits them.",
     ]
 
 
@@ -377,12 +380,15 @@ def _kept(facts: PlanFacts) -> list[str]:
     roster, retention = facts.roster, facts.plan.retention.rstrip(".")
     stated = f"Retention, as the author of the plan states it: {retention}."
     names = [roster.name(index) for index in sorted(facts.protection.receivers(facts.kinds[0].context))]
-    protected = "protected " if facts.protection.hides_vectors else ""
+    upload = "protected upload" if facts.protection.hides_vectors else "upload"
+    kept = (
+        "Every party keeps the opened totals, the result and a signed transcript on its own machine. "
+        f"{_listed(names)} also keep{'s' * (len(names) == 1)} every member's {upload}."
+    )
     return [
         stated if retention else "No retention period is stated.",
         "The software deletes nothing by itself.",
-        "Every party keeps the opened totals, the result and a signed transcript on its own machine. "
-        f"{_listed(names)} also keep{'s' * (len(names) == 1)} every member's {protected}upload.",
+        kept,
         "secagg purge deletes the uploads; it leaves the last totals, the results and the transcripts.",
     ]
 
@@ -399,7 +405,13 @@ def _small(facts: PlanFacts) -> list[str]:
     all D others there it would be √(n/(h + D)).
     """
     claim, missing, size = facts.sum_claim, facts.cohort_size - facts.fewest, facts.cohort_size
-    if claim is None or claim.each_alone or facts.plan.noise != NoiseFrom.CLIENT or not missing or size > MOST_BY_DEFAULT:
+    if (
+        claim is None
+        or claim.each_alone
+        or facts.plan.noise != NoiseFrom.CLIENT
+        or not missing
+        or size > MOST_BY_DEFAULT
+    ):
         return []
     fewest, levels = claim.releases.first.fewest, claim.releases.first.lower
     honest = levels[0].fewest if levels else fewest + missing
