@@ -222,6 +222,8 @@ class PlanChoices(Choices):
     result: ResultAccess = option(ResultAccess.MEMBERS, "Parties that receive the head.")
 
 
+STATED = ("purpose", "contact", "retention")
+"""The choices that a plan takes as they are, for people to read."""
 MOST_BY_DEFAULT = 20
 """The most clients in a sum from which surplus noise is removed unless a plan asks for it: with more there is less."""
 LIKE_NOISE = 1.0
@@ -275,9 +277,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
-        purpose=choices.purpose,
-        contact=choices.contact,
-        retention=choices.retention,
+        **{name: getattr(choices, name) for name in STATED},
         method=planned_method(choices.method),
         parameters=_parameters(clients, colluders, dropouts, choices),
         data_kind=DataKind(data.kind),
