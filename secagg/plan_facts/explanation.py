@@ -352,7 +352,7 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
     return [
         ("promise", claim.sentence()),
         ("several records", _several_records(facts)),
-        ("delta", _delta(facts)),
+        ("delta", outright_delta(facts)),
         ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
         ("surplus noise", surplus_noise(facts)),
@@ -435,7 +435,7 @@ def _enough(claim: Claim) -> str:
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 
-def _delta(facts: PlanFacts) -> str:
+def outright_delta(facts: PlanFacts) -> str:
     """Return a warning with the number n of records (or clients) at which δ ≥ 1/n; "" if the plan allows fewer."""
     plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")

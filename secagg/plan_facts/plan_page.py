@@ -23,26 +23,20 @@ from secagg.agreement.plan import NoiseFrom, ResultAccess
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Kind
 from secagg.encoding.layout import Block
-from secagg.plan_facts.explanation import group_epsilons
+from secagg.plan_facts.explanation import group_epsilons, outright_delta
 from secagg.plan_facts.facts import PlanFacts
 from secagg.plan_facts.planning import MOST_BY_DEFAULT
-from secagg.privacy import Adjacency, Claim, Mechanism, PrivacyClaim, Unit
-from secagg.privacy.claim import format_epsilon
+from secagg.privacy import Claim, Mechanism, PrivacyClaim, Unit
+from secagg.privacy.claim import NEIGHBOURS, format_epsilon
 
 MOST_NAMES = 40
 """The most names of members, columns or classes in one sentence."""
 STRENGTHS = ((1.0, "strong", "good"), (2.0, "moderate", "unclear"), (10.0, "weak", "bad"))
 """Upper bounds of ε with the word for them, and the tone of the page's first box (see the module's text)."""
-NOBODY_KNOWS = "almost no protection"
-MILLION = 1e6
+BEYOND = "almost no protection"
+"""The word for a larger ε."""
 SUSPICION = 0.1
 """The certainty, before the results are seen, of the page's example."""
-_NEIGHBOURS = {
-    (Unit.RECORD, Adjacency.ADD_REMOVE): "whether any one record was among the data",
-    (Unit.RECORD, Adjacency.REPLACE_ONE): "whether any one record was as it is or another one",
-    (Unit.CLIENT, Adjacency.ADD_REMOVE): "whether any one member's records were among the data",
-    (Unit.CLIENT, Adjacency.REPLACE_ONE): "whether any one member's records were as they are or others",
-}
 
 
 @dataclass(frozen=True)
@@ -67,6 +61,7 @@ class PlanPage:
 def page_of(facts: PlanFacts) -> PlanPage:
     """Return the page of a plan, a function of the plan and its roster alone."""
     plan, roster = facts.plan, facts.roster
+    contact = f"Questions go to {plan.contact.rstrip('.')}."
     sections = (
         Section("Parties", tuple(_parties(facts))),
         Section("Purpose", tuple(_purpose(plan.purpose))),
@@ -76,8 +71,8 @@ def page_of(facts: PlanFacts) -> PlanPage:
         Section("Trust in others", tuple(_trust(facts))),
         Section("Results", tuple(_results(facts))),
         Section("Withdrawing, and aborted sessions", tuple(_abort(facts))),
-        Section("Storage and deletion", tuple(_kept(facts))),
-        Section("Contact", (_contact(plan.contact),)),
+        Section("Storage and deletion", tuple(_storage(facts))),
+        Section("Contact", (contact if plan.contact else "No contact is stated: ask the author of the plan for one.",)),
         Section("Small consortia", tuple(_small(facts))),
     )
     signers = tuple((member.name, member.role.replace("-", " ")) for member in roster.members)
@@ -87,13 +82,13 @@ def page_of(facts: PlanFacts) -> PlanPage:
 
 def strength(epsilon: float) -> str:
     """Return the word for the strength of a promise of ε > 0."""
-    return next((word for most, word, _ in STRENGTHS if epsilon <= most), NOBODY_KNOWS)
+    return next((word for most, word, _ in STRENGTHS if epsilon <= most), BEYOND)
 
 
 def times_as_sure(epsilon: float) -> str:
     """Return e^ε, the largest change of odds, rounded up, as text; beyond a million it is no longer a number."""
     factor = math.exp(min(epsilon, 50.0))
-    if factor > MILLION:
+    if factor > 1e6:
         return "more than a million times"
     return f"at most {math.ceil(factor):,} times" if factor > 10 else f"at most {math.ceil(factor * 10) / 10:g} times"
 
@@ -120,10 +115,8 @@ def _parties(facts: PlanFacts) -> list[str]:
     if names:
         lines.append(f"{_listed(names)} {'are' if len(names) > 1 else 'is'} the {role}{'s' * (len(names) > 1)}.")
     if size:
-        lines.append(
-            f"Chance decides which {size} of the {len(clients)} members take part in each of {facts.rounds} rounds. "
-            "Count on taking part, as no promise rests on being left out."
-        )
+        drawn = f"{size} of the {len(clients)} members take part in each of {facts.rounds} rounds"
+        lines.append(f"Chance decides which {drawn}. Count on taking part, as no promise rests on being left out.")
     return lines
 
 
@@ -147,11 +140,10 @@ def _leaving(facts: PlanFacts) -> list[str]:
         for spec in facts.sums
         for block in spec.blocks
     ]
-    lines = ["No record leaves your organisation.", used]
-    lines.append(f"Totals over all members of these are opened: {'; '.join(dict.fromkeys(phrases))}.")
+    opened = f"Totals over all members of these are opened: {'; '.join(dict.fromkeys(phrases))}."
     if facts.groups > 1:
-        lines.append(f"{facts.groups} groups of members have totals of their own.")
-    return [*lines, _confidential(facts), *_noise(facts)]
+        opened += f" {facts.groups} groups of members have totals of their own."
+    return ["No record leaves your organisation.", used, opened, _confidential(facts), *_noise(facts)]
 
 
 def _statistic(facts: PlanFacts, block: Block) -> str:
@@ -175,10 +167,9 @@ def _confidential(facts: PlanFacts) -> str:
     if not facts.protection.hides_vectors:
         return f"Danger: your organisation's own numbers are not hidden: {server} sees them, one member at a time."
     most = f"at most {_members(colluders)} work{'s' * (colluders == 1)}" if colluders else "no member works"
+    alone = f"{most} together with {server}"
     if len(openers) > 1:
         alone = f"{_listed(openers)} do not all work together, and {most} with them"
-    else:
-        alone = f"{most} together with {server}"
     return f"Nobody can read your organisation's own numbers as long as {alone}."
 
 
@@ -187,18 +178,15 @@ def _noise(facts: PlanFacts) -> list[str]:
     plan, opened = facts.plan, facts.kinds[0].opened_noise(facts.fewest)
     if not plan.has_noise:
         return ["The totals are opened exactly as they are."]
-    lines = []
-    if plan.has_training_noise:
-        lines.append("Each member trains with random noise.")
+    lines = ["Each member trains with random noise."] if plan.has_training_noise else []
     if plan.noise == NoiseFrom.CLIENT:
         lines.append("Each member adds random noise to its numbers before they leave.")
     elif plan.noise == NoiseFrom.AGGREGATOR:
-        lines.append(f"{_listed(facts.openers)} add random noise to the totals.")
+        lines.append(f"Random noise is added to the totals by {_listed(facts.openers)}.")
     counts = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.COUNTS]
     if opened is not None and counts:
-        off = math.ceil(opened[counts[0]].of_record.sigma)
-        said = f"The number of records of a class is then off by about ±{off} in the total, more in one of three cases."
-        lines.append(said)
+        off = f"about ±{math.ceil(opened[counts[0]].of_record.sigma)}"
+        lines.append(f"The number of records of a class is then off by {off} in the total, more in one of three cases.")
     return lines
 
 
@@ -211,40 +199,32 @@ def _promise(facts: PlanFacts) -> tuple[tuple[str, ...], str]:
             "From the totals, or together with what others know, facts about single records can be found.",
             "Sign only if everybody who receives the totals or the result may know such facts.",
         ), "bad"
-    factor, odds = times_as_sure(claim.epsilon), math.exp(min(claim.epsilon, 50.0)) * SUSPICION / (1 - SUSPICION)
+    odds = math.exp(min(claim.epsilon, 50.0)) * SUSPICION / (1 - SUSPICION)
     cases = math.floor(1 / claim.delta * (1 + 1e-9))
     word = strength(claim.epsilon)
+    neighbours = NEIGHBOURS[claim.unit, claim.adjacency].replace("client", "member")
     bound = (
-        f"The results tell nobody more about {_NEIGHBOURS[claim.unit, claim.adjacency]} than this would: "
+        f"The results tell nobody more about {neighbours} than this would: "
         f"in 1 of {cases:,} cases they give it away; "
-        f"in all others somebody who suspects it can become {factor} as sure, in odds."
+        f"in all others somebody who suspects it can become {times_as_sure(claim.epsilon)} as sure, in odds."
     )
     lines = [
         bound,
         f"Somebody who was {100 * SUSPICION:.0f} % sure can so become {_percent(odds / (1 + odds))} sure.",
-        f"This is {word if word == NOBODY_KNOWS else f'a {word} promise'} (ε = {format_epsilon(claim.epsilon)}).",
+        f"This is {word if word == BEYOND else f'a {word} promise'} (ε = {format_epsilon(claim.epsilon)}).",
     ]
     if facts.rounds > 1:
         most = f"; a member is in at most {facts.draws(facts.rounds)} of them" if facts.plan.cohort else ""
         lines.append(f"It covers all {facts.rounds} rounds together{most}.")
-    tone = next((tone for most, _, tone in STRENGTHS if claim.epsilon <= most), "bad")
-    return (*lines, *_outright(facts, claim)), tone
+    if outright := outright_delta(facts):
+        lines.append(f"Danger: {outright}.")
+    return tuple(lines), next((tone for most, _, tone in STRENGTHS if claim.epsilon <= most), "bad")
 
 
 def _percent(share: float) -> str:
     """Return a share of 1, rounded up, as text: to whole per cents, above 99 to tenths."""
     steps = 1000 if share > 0.99 else 100
     return f"{math.ceil(steps * share) / steps * 100:g} %"
-
-
-def _outright(facts: PlanFacts, claim: Claim) -> list[str]:
-    """Return a warning where the plan takes so many records (or clients) that 1 in 1/δ of them is one."""
-    clients = len(facts.roster.clients)
-    units = clients if claim.unit is Unit.CLIENT else clients * facts.plan.max_records
-    if claim.delta * units < 1:
-        return []
-    what = "members" if claim.unit is Unit.CLIENT else "records"
-    return [f"Danger: 1 of {math.ceil(1 / claim.delta):,} {what} may be given away, and so many may take part."]
 
 
 def _weaker(facts: PlanFacts) -> list[str]:
@@ -270,32 +250,17 @@ def _trust(facts: PlanFacts) -> list[str]:
     if facts.claim is not None:
         lines = [*_honest(facts, facts.claim), _against(facts)]
     if facts.protection.hides_vectors and _fewest_in_total(facts) - facts.plan.colluders <= 2:
+        left = ""
+        if facts.plan.noise == NoiseFrom.CLIENT:  # without colluders a plan counts on one share that another one knows
+            left = " Then the weaker promise is left." if facts.plan.colluders else " The promise holds all the same."
         lines.append(
             "Danger: where only you and one other member in a total are honest, that member can compute your "
-            f"organisation's numbers{_left_then(facts)}."
+            f"organisation's numbers.{left}"
         )
     if facts.claim is None and facts.record_sums > 1:
-        lines.append(
-            "Danger: totals of the same records are opened several times. Where a member misses one, the difference "
-            "of two totals is nearly that member's numbers."
-        )
+        nearly = "Where a member misses one, the difference of two totals is nearly that member's numbers."
+        lines.append(f"Danger: totals of the same records are opened several times. {nearly}")
     return lines
-
-
-def _left_then(facts: PlanFacts) -> str:
-    """Return what is left of the promise against the only other honest member, which knows its own share of the noise.
-
-    A plan that allows no colluders counts on one such member, whose share is known.
-    """
-    if facts.claim is None:
-        return ""
-    if facts.plan.noise != NoiseFrom.CLIENT:
-        return ", noise included"
-    return (
-        ", noise included. Then the weaker promise is left"
-        if facts.plan.colluders
-        else (", noise included. The promise holds all the same")
-    )
 
 
 def _fewest_in_total(facts: PlanFacts) -> int:
@@ -333,54 +298,46 @@ def _against(facts: PlanFacts) -> str:
     several, known = len(openers) > 1, max(plan.colluders, 1)
     opener = f"{_listed(openers)} unless all of them work together" if several else openers[0]
     if claim is not None and not claim.holds_against_members:
-        lone = format_epsilon(claim.against_member)
-        return (
-            f"It protects from {opener}, and from everybody who sees what it publishes. Against a member ε is {lone}."
-        )
-    them = "them" if several else "it"
+        against = f"Against a member ε is {format_epsilon(claim.against_member)}."
+        return f"It protects from {opener}, and from everybody who sees what it publishes. {against}"
+    them, work = "them" if several else "it", f"work{'s' * (known == 1)}"
     return (
-        f"It protects from {opener}, from any {_members(known)} that work{'s' * (known == 1)} with {them}, and from "
-        "everybody who sees the results. It does not protect from "
-        f"{_members(known + 1)} that work together with {them}."
+        f"It protects from {opener}, from any {_members(known)} that {work} with {them}, and from everybody who sees "
+        f"the results. It does not protect from {_members(known + 1)} that work together with {them}."
     )
 
 
 def _results(facts: PlanFacts) -> list[str]:
     roster, context = facts.roster, facts.kinds[0].context
-    server = roster.name(SERVER_INDEX)
-    receivers = f"{server} alone receives the result"
-    if facts.plan.result is ResultAccess.MEMBERS:
-        receivers = f"{server} and all members receive the result"
+    others = "alone receives" if facts.plan.result is ResultAccess.SERVER else "and all members receive"
     confirmers, enough = facts.protection.confirmers(context)
     role = "members" if confirmers <= set(roster.clients) else f"{roster.role(min(confirmers)).replace('-', ' ')}s"
     signed = f"{enough} of the {len(confirmers)} {role} have signed that they hold the same one"
     if len(confirmers) == 1:
         signed = f"{roster.name(min(confirmers))} has signed for it"
     return [
-        f"{receivers}, a trained model. Treat the totals as known to all parties.",
+        f"{roster.name(SERVER_INDEX)} {others} the result, a trained model. Treat the totals as known to all parties.",
         f"A total of fewer than {_members(_fewest_in_total(facts))} is never opened.",
         f"A result counts once {signed}.",
     ]
 
 
 def _abort(facts: PlanFacts) -> list[str]:
-    spent = "If the session aborts after your upload, your budget is spent"
-    if facts.claim is None:
-        spent += ". Exact totals spend all of it"
-    else:
-        spent += f": ε = {format_epsilon(facts.claim.epsilon)} counts, with or without a result"
+    spent = ". Exact totals spend all of it"
+    if facts.claim is not None:
+        spent = f": ε = {format_epsilon(facts.claim.epsilon)} counts, with or without a result"
     return [
         "You can withdraw until your upload: do not start your client. Afterwards nothing can be taken back.",
-        f"{spent}.",
+        f"If the session aborts after your upload, your budget is spent{spent}.",
         "Further plans about the same data tell more; your ledger counts them, and your policy limits them.",
     ]
 
 
-def _kept(facts: PlanFacts) -> list[str]:
+def _storage(facts: PlanFacts) -> list[str]:
     roster, retention = facts.roster, facts.plan.retention.rstrip(".")
     stated = f"Retention, as the author of the plan states it: {retention}."
     names = [roster.name(index) for index in sorted(facts.protection.receivers(facts.kinds[0].context))]
-    upload = "protected upload" if facts.protection.hides_vectors else "upload"
+    upload = f"{'protected ' * facts.protection.hides_vectors}upload"
     kept = (
         "Every party keeps the opened totals, the result and a signed transcript on its own machine. "
         f"{_listed(names)} also keep{'s' * (len(names) == 1)} every member's {upload}."
@@ -393,25 +350,16 @@ def _kept(facts: PlanFacts) -> list[str]:
     ]
 
 
-def _contact(contact: str) -> str:
-    stated = f"Questions go to {contact.rstrip('.')}."
-    return stated if contact else "No contact is stated: ask the author of the plan for one."
-
-
 def _small(facts: PlanFacts) -> list[str]:
     """Return sentences on how much less noise a small consortium would have if no member could be missing.
 
     Shares are made for the h honest ones in the smallest total, so that a whole one has σ √(n/h) times the least; with
     all D others there it would be √(n/(h + D)).
     """
-    claim, missing, size = facts.sum_claim, facts.cohort_size - facts.fewest, facts.cohort_size
-    if (
-        claim is None
-        or claim.each_alone
-        or facts.plan.noise != NoiseFrom.CLIENT
-        or not missing
-        or size > MOST_BY_DEFAULT
-    ):
+    claim, missing = facts.sum_claim, facts.cohort_size - facts.fewest
+    if claim is None or claim.each_alone or facts.plan.noise != NoiseFrom.CLIENT:
+        return []
+    if not missing or facts.cohort_size > MOST_BY_DEFAULT:
         return []
     fewest, levels = claim.releases.first.fewest, claim.releases.first.lower
     honest = levels[0].fewest if levels else fewest + missing

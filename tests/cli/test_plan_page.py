@@ -162,7 +162,7 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
         FOUR,
         {**PROMISE, "epsilon": 2.0, "noise": NoiseFrom.AGGREGATOR},
         [
-            "coordinator add random noise to the totals.",
+            "Random noise is added to the totals by coordinator.",
             "The promise holds while coordinator is honest and adds its noise. Otherwise nothing is promised.",
             "It protects from everybody but coordinator, which sees the exact totals.",
             "This is a moderate promise (ε = 2).",
@@ -190,15 +190,18 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
     "no colluders": (
         THREE,
         {**PROMISE, "epsilon": 4.0, "colluders": 0, "dropouts": 1},
-        ["as long as no member works together with coordinator.", "noise included. The promise holds all the same."],
+        [
+            "as long as no member works together with coordinator.",
+            "organisation's numbers. The promise holds all the same.",
+        ],
     ),
     "many exact rounds": (FOUR, {"method": "fedavg", "parameters": "rounds=3"}, ["Danger: totals of the same records"]),
     "replaced records": (
         FOUR,
         {"epsilon": 3.0, "delta": 1e-3, "adjacency": Adjacency.REPLACE_ONE},
         [
-            "whether any one record was as it is or another one than this would: in 1 of 1,000 cases",
-            "Danger: 1 of 1,000 records may be given away, and so many may take part.",
+            "whether any one record was as it is or any other in its place than this would: in 1 of 1,000 cases",
+            "Danger: with 1000 records or more, 0.001 is not below 1 in n: whoever publishes one of them outright,",
         ],
     ),
     "for the server alone": (
