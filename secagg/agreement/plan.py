@@ -19,7 +19,7 @@ from secagg.system.printable import first_unprintable
 from secagg.system.reading import parse_json
 from secagg.wire import Choice, Items, Length, Range, Text, encode, message, read_choices, read_json, to_json
 
-PLAN_VERSION = 8
+PLAN_VERSION = 9
 _AGAIN = "write it again with plan new"
 TRAINING = "training"
 """Name of the noise of members' own training among a plan's noises, of which it is the first."""
@@ -116,6 +116,8 @@ class Plan:
     round_seconds: Annotated[int, Range(1, 2_592_000)]
     cohort: Annotated[int, Range(0, MAX_CLIENTS)] = 0
     noise_levels: Annotated[tuple[int, ...], Items(0, MOST_NOISE_LEVELS, each=Range(0, MAX_CLIENTS - 1))] = ()
+    contact: Annotated[str, Text(0, 200)] = ""
+    retention: Annotated[str, Text(0, 200)] = ""
 
     def __post_init__(self) -> None:
         read_choices(self)

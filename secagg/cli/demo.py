@@ -151,6 +151,8 @@ def _choices(method: str, parameters: str, expand: int | None, **fixed: Any) -> 
     trains = method_named(method).traits.shares_one_model
     choices = PlanChoices(
         purpose="recognise handwritten digits",
+        contact="whoever runs this demo",
+        retention="until the folder is removed",
         method=method,
         parameters=parameters,
         expand=expand if expand is not None else 0 if trains else EXPAND,

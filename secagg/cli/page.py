@@ -14,6 +14,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from secagg.experiments.tables import ResultTable
+from secagg.plan_facts.plan_page import PlanPage
 from secagg.scoring.metrics import INTERVALS, Metrics, ScoreInterval, calibration_bins
 from secagg.scoring.predictor import Calibration, Predictions, Predictor
 from secagg.system.printable import escaped
@@ -88,6 +89,27 @@ _SCORES_STYLE = """
 @media (max-width: 640px) { .wide th[scope="row"] { min-width: 0; } }
 @media print { .confusion td { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 """
+
+
+_PLAN_STYLE = """
+.plain { columns: 2; column-gap: 32px; } .plain section { break-inside: avoid; margin: 0 0 16px; }
+.plain h2 { font-size: 16px; margin: 0 0 4px; padding: 0; border: 0; } .plain p { margin: 2px 0 4px; }
+.plain .banner { padding: 8px 14px; } .danger { color: var(--bad); font-weight: 600; }
+.signatures { break-inside: avoid; } .signatures table { table-layout: fixed; }
+.signatures td { height: 34px; border-left: 1px solid var(--line); }
+@media (max-width: 640px) { .plain { columns: 1; } }
+@media print {
+  .plain { column-gap: 7mm; } .plain section { margin: 0 0 2.5mm; } .plain .banner { padding: 1.5mm 3mm; }
+  .plain p { font-size: 9.5px; line-height: 1.35; margin: 0 0 1px; } .plain h2 { font-size: 11.5px; margin: 0 0 1px; }
+  .signatures td { height: 7mm; } .signatures h2 { margin: 0; padding-top: 1.5mm; }
+  header code, .signatures code { font-size: 8.5px; } header p, .signatures p { margin: 2px 0 6px; max-width: none; }
+}
+"""
+
+
+def plan_document(page: PlanPage, technical: Sequence[tuple[str, str]]) -> str:
+    """Return the HTML page of a plan, with places to sign, and the rows (name, text) of its technical part."""
+    return render("plan.html", _PLAN_STYLE, page=page, rows=technical)
 
 
 def _show_measure(measure: ScoreInterval | None) -> str:

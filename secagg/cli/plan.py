@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,6 +34,7 @@ from secagg.features.opening import remark_on
 from secagg.federation import release_of, releases_in
 from secagg.ledger.spending import account_of, refuse_overspending
 from secagg.plan_facts.explanation import doubts_of, explain, group_epsilons
+from secagg.plan_facts.plan_page import PlanPage, page_of
 from secagg.plan_facts.planning import PlanChoices, PublicData, fixed_by, make_plan
 from secagg.plan_facts.policy_writing import admit_listed, policy_accepting, policy_within
 from secagg.plan_facts.records import read_records
@@ -50,6 +52,8 @@ app.command("sign")(sign)
 app.command("approvals")(approvals)
 
 RosterOption = Annotated[Path, typer.Option("--roster", help="The consortium's roster.json.")]
+WIDTH = 100
+"""The most characters of a line of a plan's page in a terminal."""
 
 
 def _refuse_validation(share: float) -> None:
@@ -93,6 +97,8 @@ def new(
     members, data = read_current_roster(roster), _public_data(schema, like, classes, shape)
     warn_of_programs(speaker, [choices.backbone], [str(choices.parameters)], [choices.method])
     setup = RoundSetup.of(make_plan(data, members, choices, OperatingSystem()), members)
+    if not choices.purpose.strip():
+        raise BadInput("the plan states no purpose", remedy='say what its result may be used for: --purpose "…"')
     rounds = setup.plan.method_parameters.get("refine")
     if rounds and not rounds_are_asked:
         uploads = tuple(kind.upload_bytes for kind in setup.facts.kinds)
@@ -107,6 +113,8 @@ def new(
     _explain(speaker, setup, others)
     for doubt in doubts_of(setup.facts):
         speaker.say(f"WARNING: {doubt}")
+    if unstated := [f"no {name} (--{name})" for name in ("contact", "retention") if not getattr(choices, name)]:
+        speaker.say(f"note: the plan states {' and '.join(unstated)}, which those who sign it will ask for")
     if not setup.plan.has_noise and (choices.delta, choices.adjacency) != (None, None):
         speaker.say("note: without a finite --epsilon the sums are exact: --delta and --adjacency promise nothing")
     if by_rule and rounds == 0:
@@ -138,10 +146,28 @@ def _public_data(schema: str | None, like: str | None, classes: str | None, shap
 
 @app.command("show")
 def show(
-    speaker: Speaker, plan: PlanOption, roster: RosterOption, _: ModelOption = None, plugin: PluginOption = None
+    speaker: Speaker,
+    plan: PlanOption,
+    roster: RosterOption,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write it as a page to print and to sign.")
+    ] = None,
+    _: ModelOption = None,
+    plugin: PluginOption = None,
 ) -> None:
-    """Explain a plan in plain words: who, what, how it is protected, and the proof that the sum cannot wrap."""
-    _explain(speaker, RoundSetup.of(read_plan(plan), read_roster(roster)))
+    """Explain a plan: a page in plain words for those who answer for the data, then a technical part with the proofs.
+
+    Both follow from the plan and its roster alone: who signs the plan's SHA-256 (plan sign) has signed this page.
+    """
+    if html is not None:
+        refuse_unwritable(html)
+    setup = RoundSetup.of(read_plan(plan), read_roster(roster))
+    _explain(speaker, setup)
+    if html is not None:
+        from secagg.cli.page import plan_document  # with what draws the other pages
+
+        html.write_text(plan_document(page_of(setup.facts), _technical(setup)), encoding="utf-8")
+        speaker.say(f"wrote {html}: print it, and sign it below the plan's SHA-256")
 
 
 @app.command("check")
@@ -179,16 +205,33 @@ def check(
     speaker.result(content, *lines)
 
 
-def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[ProtectionOffer] = ()) -> None:
+def _technical(setup: RoundSetup) -> list[tuple[str, str]]:
+    """Return the rows of a plan's technical part."""
     rows = explain(setup.facts)
     if remark := remark_on(setup.plan.backbone):
         rows.insert([name for name, _ in rows].index("features") + 1, ("backbone", remark))
+    return rows
+
+
+def _explain(speaker: Speaker, setup: RoundSetup, others: Sequence[ProtectionOffer] = ()) -> None:
+    page, rows = page_of(setup.facts), _technical(setup)
     context, groups = setup.context, plain(group_epsilons(setup.facts))
     content = {"plan_sha256": setup.plan.digest.hex(), "ring": context.ring.bits, "vector_length": context.length}
-    content |= {"epsilon_of_records": groups}
+    content |= {"epsilon_of_records": groups, "page": {each.title: list(each.lines) for each in page.sections}}
     tables = [two_columns(f"Protection {each.protection}", each.rows()) for each in others]
     compared = {"protections": [asdict(each) for each in others]} if others else {}
-    speaker.result({**content, "explained": dict(rows), **compared}, two_columns("Plan", rows), *tables)
+    technical = two_columns("Technical part", rows)
+    speaker.result({**content, "explained": dict(rows), **compared}, *_lines_of(page), technical, *tables)
+
+
+def _lines_of(page: PlanPage) -> list[str]:
+    """Return the page as lines for a terminal."""
+    lines = [page.title, f"Plan SHA-256 {page.digest}", ""]
+    for section in page.sections:
+        wrapped = (fill(line, WIDTH, break_long_words=False, break_on_hyphens=False, initial_indent="  ",
+                        subsequent_indent="    ") for line in section.lines)  # fmt: skip
+        lines += [section.title, *wrapped, ""]
+    return lines
 
 
 @app.command("policy")

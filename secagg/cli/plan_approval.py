@@ -27,7 +27,7 @@ def sign(
     plugin: PluginOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Countersign a plan that you have read (plan show), for the coordinator to see; nothing else follows from it."""
+    """Countersign a plan, and so its page (plan show), for the coordinator to see; nothing else follows from it."""
     credentials, agreed, speaker = read_credentials(tls), read_plan(plan), Speaker(quiet=quiet)
     for end in filter(lambda each: each.is_near, credentials.ends()):
         speaker.say(end.warning())

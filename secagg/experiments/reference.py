@@ -47,8 +47,9 @@ def is_pooled(setup: RoundSetup) -> bool:
 def reference_key(setup: RoundSetup, records: str) -> str:
     """Return a digest of all that decides the reference result over pooled `records`: method, features, grid."""
     anonymous = replace(
-        _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", max_records=1, colluders=0, dropouts=0,
-        min_clients_in_sum=1, security=128, join_seconds=1, step_seconds=1, round_seconds=1, unit=Unit.RECORD,
+        _without_noise(setup), session=bytes(32), roster=bytes(32), purpose="", contact="", retention="", max_records=1,
+        colluders=0, dropouts=0, min_clients_in_sum=1, security=128, join_seconds=1, step_seconds=1, round_seconds=1,
+        unit=Unit.RECORD,
     )  # fmt: skip
     tolerant = setup.plan.has_noise  # bad records are left out, not refused
     return digest("reference", encode(anonymous), bytes([tolerant]), records.encode()).hex()

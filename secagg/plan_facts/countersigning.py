@@ -1,7 +1,8 @@
 """Countersign a plan: write and check approvals, files in which a member's identity key has signed the plan.
 
 The plan's digest covers its roster, so that an approval counts for this plan, among these members, with these keys. It
-moves nothing by itself: each member's policy and ledger still decide when it takes part.
+covers the plan's page, which follows from both (`plan_page`), and needs no digest of it. It moves nothing by itself:
+each member's policy and ledger still decide when it takes part.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ def explain(facts: PlanFacts) -> list[tuple[str, str]]:
     if plan.grid.is_normalised:
         length = f"each record brought to length 1 ({plan.normalisation}), on a grid of {plan.levels} steps"
     rows = [
-        ("purpose", plan.purpose or "-"),
+        ("purpose", plan.purpose or "no purpose is stated"),
+        ("contact", plan.contact),
+        ("retention", plan.retention),
         ("method", f"{plan.method} {plan.parameters}"),
         ("records", f"{plan.data_kind} of shape {shape}, at most {plan.max_records} per client{stated}"),
         ("classes", _classes(plan)),
@@ -350,7 +352,7 @@ def _promise(facts: PlanFacts) -> list[tuple[str, str]]:
     return [
         ("promise", claim.sentence()),
         ("several records", _several_records(facts)),
-        ("delta", _delta(facts)),
+        ("delta", outright_delta(facts)),
         ("against", _against(facts)),
         ("noise of one party", f"{noise}. {_enough(claim)}"),
         ("surplus noise", surplus_noise(facts)),
@@ -433,7 +435,7 @@ def _enough(claim: Claim) -> str:
     return f"{first.parties} add theirs, {first.fewest} honest ones are enough"
 
 
-def _delta(facts: PlanFacts) -> str:
+def outright_delta(facts: PlanFacts) -> str:
     """Return a warning with the number n of records (or clients) at which δ ≥ 1/n; "" if the plan allows fewer."""
     plan, clients = facts.plan, len(facts.roster.clients)
     units, name = (clients, "clients") if plan.unit == Unit.CLIENT else (clients * plan.max_records, "records")

@@ -206,7 +206,9 @@ def again(name: str, default: Any) -> Any:
 class PlanChoices(Choices):
     """The choices of the party that writes the plan; None means that the value is derived."""
 
-    purpose: str = option("", "What the head is for; shown to the members.")
+    purpose: str = option("", "What the head is for, in a sentence; shown to the members.")
+    contact: str = option("", "Who answers questions about the plan: name, telephone, mail.")
+    retention: str = option("", 'How long the parties keep what the plan leaves with them, "90 days" say.')
     max_records: int = again("max_records", 1 << 16)
     security: int = option(128, "Bits that the encryption must have: 128, 192 or 256.")
     dropouts: int | None = option(
@@ -223,6 +225,8 @@ class PlanChoices(Choices):
     result: ResultAccess = option(ResultAccess.MEMBERS, "Parties that receive the head.")
 
 
+STATED = ("purpose", "contact", "retention")
+"""The choices that a plan takes as they are, for people to read."""
 MOST_BY_DEFAULT = 20
 """The most clients in a sum from which surplus noise is removed unless a plan asks for it: with more there is less."""
 LIKE_NOISE = 1.0
@@ -276,7 +280,7 @@ def _without_noise(data: PublicData, roster: Roster, choices: PlanChoices, rando
     return Plan(
         version=PLAN_VERSION,
         session=randomness.bytes(32),
-        purpose=choices.purpose,
+        **{name: getattr(choices, name) for name in STATED},
         method=planned_method(choices.method),
         parameters=_parameters(clients, colluders, dropouts, choices),
         data_kind=DataKind(data.kind),

@@ -132,6 +132,8 @@ def test_field_given_twice_is_refused(tmp_path: Path, text: dict[str, Any]) -> N
         {"parameters": "[]"},
         {"parameters": '{"covariance": "within"}'},
         {"purpose": "x" * 201},
+        {"contact": "x" * 201},
+        {"retention": "x" * 201},
         {"roster": ""},
         {"input_shape": []},
     ],
@@ -152,13 +154,13 @@ def test_parameter_that_is_not_finite_is_refused(tmp_path: Path, text: dict[str,
         canonical_json({"refine": float(number)})
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(7, "write it again with plan new"), (9, "use the newer secagg")])
+@pytest.mark.parametrize(("version", "remedy"), [(8, "write it again with plan new"), (10, "use the newer secagg")])
 def test_plan_of_another_version_is_refused_by_its_version(
     tmp_path: Path, text: dict[str, Any], version: int, remedy: str
 ) -> None:
     """An older or newer plan, whatever fields it has, gets one line with both versions and what is to be done."""
     for content in ({**text, "version": version}, {"version": version, "unknown": 1}):
-        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 8; {remedy}"):
+        with pytest.raises(BadInput, match=f"plan of version {version}, this program reads version 9; {remedy}"):
             read_back(tmp_path, content)
 
 
@@ -180,13 +182,15 @@ UNPRINTABLE = [
     "change",
     [
         lambda odd: {"purpose": odd},
+        lambda odd: {"contact": odd},
+        lambda odd: {"retention": odd},
         lambda odd: {"classes": ["cat", odd]},
         lambda odd: {"backbone": odd},
         lambda odd: {"method": odd},
         lambda odd: {"parameters": json.dumps({"domains": odd}, separators=(",", ":"))},
         lambda odd: {"parameters": json.dumps({odd: 1}, separators=(",", ":"))},
     ],
-    ids=["purpose", "class", "backbone", "method", "value", "parameter"],
+    ids=["purpose", "contact", "retention", "class", "backbone", "method", "value", "parameter"],
 )
 def test_what_cannot_be_shown_is_in_no_plan(tmp_path: Path, text: dict[str, Any], odd: str, change: Any) -> None:
     """Names and purposes are read before a member agrees: a plan with a character that hides or forges is refused."""
@@ -262,6 +266,8 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
     "change",
     [
         {"purpose": "else"},
+        {"contact": "anybody"},
+        {"retention": "for ever"},
         {"max_records": 7},
         {"dropouts": 0},
         {"min_clients_in_sum": 2},

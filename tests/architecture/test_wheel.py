@@ -82,7 +82,7 @@ def test_only_what_a_member_needs_is_installed(programs: Path) -> None:
     """The core brings no library of an extra, and every file that a command reads is in the wheel."""
     program = f"from importlib.util import find_spec; print([name for name in {ABSENT} if find_spec(name)])"
     assert said(programs / "python", "-I", "-c", program) == "[]\n"
-    assert "heart" in said(programs / "secagg", "plan", "new", "--help").lower()
+    assert "heart" in said(programs / "secagg", "plan", "new", "--purpose", "tests", "--help").lower()
     assert said(programs / "secagg", "attacks", code=2) == (
         "secagg: this needs the library sklearn, which is not installed; pip install 'secagg[audit]'\n"
     )
@@ -102,7 +102,7 @@ def test_members_sum_with_the_wheel_alone(programs: Path, tmp_path: Path) -> Non
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
     plan, roster = tmp_path / "plan.json", tmp_path / "server" / "roster.json"
     chosen = ("--shape", 3, "--classes", "no,yes", "--radius", 1, "--max-records", 100)
-    said(secagg, "plan", "new", "--roster", roster, "--out", plan, *chosen)
+    said(secagg, "plan", "new", "--purpose", "tests", "--roster", roster, "--out", plan, *chosen)
     parties = [subprocess.Popen(words(secagg, tmp_path, "server", "--listen", "127.0.0.1:0", "--json", "result.json"),
                                 cwd=tmp_path, stdout=subprocess.DEVNULL)]  # fmt: skip
     try:

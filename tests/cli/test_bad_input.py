@@ -217,7 +217,7 @@ def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:
     policy.unlink()
     roster = federation / "alice" / "roster.json"
     chosen = ("--shape", 3, "--classes", "no,yes", "--method", "fedavg", "--parameters", "rounds=2 epochs=60")
-    assert secagg("plan", "new", "--quiet", "--roster", roster, "--out", plan, *chosen).code == 0
+    assert secagg("plan", "new", "--purpose", "tests", "--quiet", "--roster", roster, "--out", plan, *chosen).code == 0
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "a", "--out", policy).code == 0
     policy.write_text(policy.read_text().replace("refinement_without_noise = false", "refinement_without_noise = true"))
     line = refused(secagg, federation)
@@ -240,7 +240,8 @@ def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:
 def test_incomplete_promise(secagg: Command, federation: Path, given: list[object], words: str) -> None:
     """A plan with a finite epsilon but without delta, adjacency or records of one length is not made."""
     roster, out = federation / "coordinator" / "roster.json", federation / "noisy.json"
-    said = secagg("plan", "new", "--quiet", "--roster", roster, "--out", out, "--shape", 3, "--classes", "no,yes",
+    said = secagg("plan", "new", "--purpose", "tests",
+                  "--quiet", "--roster", roster, "--out", out, "--shape", 3, "--classes", "no,yes",
                   "--epsilon", 1, *given)  # fmt: skip
     assert said.code == 2
     assert words in said.complaint
@@ -252,7 +253,8 @@ def test_bad_records_under_noise_are_not_refused(secagg: Command, federation: Pa
     home = federation / "alice"
     chosen = ["--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove", "--max-records", 100, "--refine", 0]
     (federation / "plan.json").unlink()
-    assert secagg("plan", "new", "--quiet", "--roster", home / "roster.json", "--out", federation / "plan.json",
+    assert secagg("plan", "new", "--quiet", "--roster", home / "roster.json", "--out",
+                  federation / "plan.json", "--purpose", "tests",
                   "--shape", 3, "--classes", "no,yes", "--refine", 0, *chosen).code == 0  # fmt: skip
     policy = home / "noisy.toml"
     assert secagg("plan", "policy", "--plan", federation / "plan.json", "--data-name", "a", "--out", policy).code == 0

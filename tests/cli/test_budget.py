@@ -24,7 +24,7 @@ def noisy(secagg: Command, federation: Path) -> Path:
     alice = federation / "alice"
     for name in ("first", "second"):
         new = ("--roster", alice / "roster.json", "--out", federation / f"{name}.json")
-        assert secagg("plan", "new", *new, *SHAPE, *NOISE).code == 0
+        assert secagg("plan", "new", "--purpose", "tests", *new, *SHAPE, *NOISE).code == 0
     policy = federation / "noisy.toml"
     given = ("--plan", federation / "first.json", "--data-name", "alice", "--out", policy)
     assert secagg("plan", "policy", *given).code == 0

@@ -78,7 +78,7 @@ def test_plan_show_tells_epsilon_of_several_records(secagg: Command, federation:
     roster = federation / "alice" / "roster.json"
     arguments = ("--roster", roster, "--shape", 30, "--classes", "no,yes", "--refine", 0, "--quiet")
     promise = ("--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove")
-    said = secagg("plan", "new", *arguments, "--out", federation / "noisy.json", *promise)
+    said = secagg("plan", "new", "--purpose", "tests", *arguments, "--out", federation / "noisy.json", *promise)
     assert said.code == 0, said.err
     shown = ("plan", "show", "--roster", roster, "--plan")
     found = secagg(*shown, federation / "noisy.json", "--json", "-").json["epsilon_of_records"]
@@ -93,7 +93,20 @@ def test_plan_show_tells_epsilon_of_several_records(secagg: Command, federation:
 def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> None:
     """Scripts loop over epsilon: at inf delta and adjacency are accepted with a remark, and are not in the plan."""
     roster = federation / "alice" / "roster.json"
-    arguments = ("plan", "new", "--roster", roster, "--shape", 3, "--classes", "no,yes", "--radius", 1)
+    arguments = (
+        "plan",
+        "new",
+        "--purpose",
+        "tests",
+        "--roster",
+        roster,
+        "--shape",
+        3,
+        "--classes",
+        "no,yes",
+        "--radius",
+        1,
+    )
     said = secagg(*arguments, "--out", federation / "a.json", "--delta", 1e-5, "--adjacency", "add-remove")
     assert said.code == 0
     assert "note: without a finite --epsilon the sums are exact" in said.err
@@ -104,7 +117,8 @@ def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> 
 
 def test_plan_new_ends_with_what_members_compare(secagg: Command, federation: Path) -> None:
     """The last line has the plan's digest, and says that it is not the file's; a missing folder is refused before."""
-    arguments = ["plan", "new", "--roster", federation / "coordinator" / "roster.json", "--shape", 3, "--classes",
+    arguments = ["plan", "new", "--purpose", "tests",
+                 "--roster", federation / "coordinator" / "roster.json", "--shape", 3, "--classes",
                  "no,yes", "--radius", 1]  # fmt: skip
     said = secagg(*arguments, "--out", federation / "mine.json")
     digest = read_plan(federation / "mine.json").digest.hex()

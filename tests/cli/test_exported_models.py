@@ -44,7 +44,8 @@ def plan(secagg: Command, federation: Path, net: Path) -> Path:
     """A plan that trains it in three rounds."""
     (federation / "plan.json").unlink()
     roster, shape = federation / "alice" / "roster.json", ("--shape", 3, "--classes", "no,yes")
-    made = secagg("plan", "new", "--quiet", "--roster", roster, "--out", federation / "plan.json", *shape,
+    made = secagg("plan", "new", "--purpose", "tests",
+                  "--quiet", "--roster", roster, "--out", federation / "plan.json", *shape,
                   "--method", "fedavg", "--parameters", f"model={net} rounds=3")  # fmt: skip
     assert made.code == 0, made.err
     return federation / "plan.json"

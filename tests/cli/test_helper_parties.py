@@ -106,7 +106,7 @@ def test_roster_without_second_parties_is_refused(
     """`plan new` refuses a protection whose parties the roster lacks, and says which role to add."""
     arguments = ["--roster", federation / SERVER / "roster.json", "--out", federation / "other.json"]
     arguments += ["--shape", "3", "--classes", "no,yes", "--radius", "1", "--protection", protection]
-    said = secagg("plan", "new", *arguments)
+    said = secagg("plan", "new", "--purpose", "tests", *arguments)
     assert said.code == 2
     assert f"the role {role}" in said.complaint
     assert not (federation / "other.json").exists()

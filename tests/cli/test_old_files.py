@@ -41,7 +41,7 @@ def test_old_register_is_not_gone_on_from(secagg: Command, federation: Path) -> 
     chosen = ("--shape", "3", "--classes", "no,yes", "--radius", "1", "--out", federation / "new.json")
     for words in (
         ("pki", "issue", request, "--ca", federation / "ca"),
-        ("plan", "new", "--roster", federation / SERVER / "roster.json", *chosen),
+        ("plan", "new", "--purpose", "tests", "--roster", federation / SERVER / "roster.json", *chosen),
     ):
         said = secagg(*words)
         assert said.code == 2

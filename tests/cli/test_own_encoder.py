@@ -31,7 +31,7 @@ def planned(secagg: Command, federation: Path, parameters: str, **options: objec
     """Write a plan and a policy that accepts its exact rounds; return alice's folder."""
     (federation / "plan.json").unlink()
     words = [part for name, value in options.items() for part in (f"--{name}", value)]
-    assert secagg("plan", "new", "--quiet", *words, "--parameters", parameters).code == 0
+    assert secagg("plan", "new", "--purpose", "tests", "--quiet", *words, "--parameters", parameters).code == 0
     policy = federation / "alice" / "policy.toml"
     policy.unlink()
     assert secagg("plan", "policy", "--plan", federation / "plan.json", "--data-name", "own", "--out", policy).code == 0

@@ -39,7 +39,8 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
     found = secagg("simulate", "--quiet", "--json", "-", "--dataset", data, "--clients", 6, "--rounds", 2, *settings)
     assert found.json["accuracy"] > 0.5
     roster, plan = federation / "alice" / "roster.json", federation / "tuned.json"
-    new = secagg("plan", "new", "--roster", roster, "--shape", 4, "--classes", "a,b,c", "--out", plan, *settings,
+    new = secagg("plan", "new", "--purpose", "tests",
+                 "--roster", roster, "--shape", 4, "--classes", "a,b,c", "--out", plan, *settings,
                  "--rounds", 2)  # fmt: skip
     assert new.code == 0, new
     chosen = dict(line.split("=") for line in lines)

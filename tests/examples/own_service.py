@@ -27,7 +27,7 @@ command("pki", "issue", *(f"{name}/request.json" for name in ("coordinator", *ME
 for name in ("coordinator", *MEMBERS):
     shutil.copytree(Path("authority/issued") / name, name, dirs_exist_ok=True)
 shape = ["--shape", "3", "--classes", "no,yes", "--radius", "10", "--max-records", "100"]
-command("plan", "new", "--roster", "coordinator/roster.json", "--out", "plan.json", *shape)
+command("plan", "new", "--purpose", "an example", "--roster", "coordinator/roster.json", "--out", "plan.json", *shape)
 
 # %% Each member's records and policy
 records = {}

@@ -145,7 +145,8 @@ def federation(_template: Path, secagg: Command, tmp_path: Path) -> Path:
             '[[columns]]\nname = "age"\nkind = "numeric"\nlow = 0\nhigh = 100\n'
             '[[columns]]\nname = "sex"\nkind = "categorical"\nvalues = ["f", "m"]\n'
         )
-        assert secagg("plan", "new", "--roster", home / "roster.json", "--out", _template / "table.json", "--schema",
+        assert secagg("plan", "new", "--purpose", "tests",
+                      "--roster", home / "roster.json", "--out", _template / "table.json", "--schema",
                       _template / "schema.toml").code == 0  # fmt: skip
         assert secagg("plan", "policy", "--plan", _template / "table.json", "--data-name", "t", "--out",
                       home / "table.toml").code == 0  # fmt: skip

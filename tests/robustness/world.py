@@ -53,9 +53,10 @@ def build(folder: Path, zygote: Zygote) -> None:
     _export_backbone(folder / "net.pt2")
     roster = ("--roster", "a/roster.json")
     for command in (
-        ("plan", "new", *roster, "--out", "tables.json", "--schema", "schema.toml"),
-        ("plan", "new", *roster, "--out", "images.json", "--shape", "4x4", "--classes", "no,yes"),
-        ("plan", "new", *roster, "--out", "backbone.json", "--shape", "6", "--classes", "no,yes", "--normalise", "unit",
+        ("plan", "new", "--purpose", "tests", *roster, "--out", "tables.json", "--schema", "schema.toml"),
+        ("plan", "new", "--purpose", "tests", *roster, "--out", "images.json", "--shape", "4x4", "--classes", "no,yes"),
+        ("plan", "new", "--purpose", "tests",
+         *roster, "--out", "backbone.json", "--shape", "6", "--classes", "no,yes", "--normalise", "unit",
          "--backbone", "net.pt2"),
         *(("plan", "policy", "--plan", f"{name}.json", "--data-name", name, "--out", f"{name}.toml")
           for name in ("tables", "images", "backbone")),

@@ -58,7 +58,7 @@ def consortium(secagg: Command, tmp_path: Path) -> Path:
     write_method(folder / "mine.py", leaving(folder / "ran"))
     chosen = ["--shape", "3", "--classes", "no,yes", "--radius", "1", "--max-records", "100"]
     made = secagg(
-        "plan", "new", "--roster", folder / SERVER / "roster.json", *chosen,
+        "plan", "new", "--purpose", "tests", "--roster", folder / SERVER / "roster.json", *chosen,
         "--method", f"{folder / 'mine.py'}:Mine", "--out", folder / "own.json",
     )  # fmt: skip
     assert made.code == 0, made.err

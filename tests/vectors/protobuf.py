@@ -28,7 +28,7 @@ classes:text* backbone:text backbone_digest:bytes input_shape:uint* expand:uint 
 levels:uint centre:double max_records:uint protection:text colluders:uint dropouts:uint min_clients_in_sum:uint
 epsilon:double delta:double adjacency:text unit:text roster:bytes join_seconds:uint step_seconds:uint result:text
 normalisation:text noise:text noises:PlannedNoise* security:uint at_least:uint
-round_seconds:uint cohort:uint noise_levels:uint*"""
+round_seconds:uint cohort:uint noise_levels:uint* contact:text retention:text"""
 
 FIELDS: dict[str, list[tuple[str, str]]] = {
     "Member": [("name", "text"), ("role", "text"), ("identity", "bytes"), ("tls_spki_sha256", "bytes")],

@@ -34,13 +34,13 @@ def _held(dealer: int, levels: int = 0) -> dict[str, Any]:
 def _plan() -> dict[str, Any]:
     text = {"purpose": "", "method": "fedcgs", "parameters": '{"covariance":"within"}', "data_kind": "features"}
     text |= {"schema": "", "backbone": "features", "protection": "masked", "adjacency": "", "unit": "record"}
-    numbers = {"version": 8, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
+    numbers = {"version": 9, "expand": 0, "dimension": 64, "levels": 65536, "max_records": 2**31, "colluders": 0}
     numbers |= {"dropouts": 1, "min_clients_in_sum": 3, "join_seconds": 128, "step_seconds": 60, "round_seconds": 86400}
     floats = {"radius": 3.5, "centre": -0.25, "epsilon": "inf", "delta": 0.0}
     rest = {"session": _hex("session"), "backbone_digest": _hex("backbone"), "roster": _hex("roster")}
     rest |= {"classes": ["cat", "Löwe"], "input_shape": [64], "result": "members"}
     rest |= {"normalisation": "none", "noise": "", "noises": [], "security": 128, "at_least": 0, "cohort": 0}
-    rest |= {"noise_levels": []}
+    rest |= {"noise_levels": [], "contact": "", "retention": ""}
     every = text | numbers | floats | rest
     return {name: every[name] for name, _ in FIELDS["Plan"]}
 
@@ -56,6 +56,8 @@ def _noisy_plan() -> dict[str, Any]:
         "at_least": 2**40,
         "cohort": 4096,
         "noise_levels": [0, 4095],
+        "contact": "Dr. Löwe, +41 61 000 00 00",
+        "retention": "90 days",
     }
     return _plan() | promise
 
@@ -316,6 +318,8 @@ def wire() -> dict[str, Any]:
         ("another_version", "Plan", canonical("Plan", plan | {"version": 3})),
         ("no_version", "Plan", canonical("Plan", plan | {"version": 0})),
         ("purpose_with_an_escape", "Plan", canonical("Plan", plan | {"purpose": "all is\x1b[8m well"})),
+        ("contact_with_an_escape", "Plan", canonical("Plan", plan | {"contact": "\x1b]8;;mail\x07"})),
+        ("retention_of_201_letters", "Plan", canonical("Plan", plan | {"retention": "a" * 201})),
         ("class_that_turns_the_writing", "Plan", canonical("Plan", plan | {"classes": ["cat", "\u202egod"]})),
         ("class_that_looks_like_another", "Plan", canonical("Plan", plan | {"classes": ["cat", "cat\u200b"]})),
         ("backbone_of_two_lines", "Plan", canonical("Plan", plan | {"backbone": "pixels\npromise: epsilon 1"})),

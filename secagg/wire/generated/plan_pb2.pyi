@@ -41,7 +41,7 @@ class PlannedNoise(_message.Message):
     def __init__(self, block: _Optional[str] = ..., multiplier: _Optional[int] = ..., sigma: _Optional[float] = ..., off_diagonal: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("version", "session", "purpose", "method", "parameters", "data_kind", "schema", "classes", "backbone", "backbone_digest", "input_shape", "expand", "dimension", "radius", "levels", "centre", "max_records", "protection", "colluders", "dropouts", "min_clients_in_sum", "epsilon", "delta", "adjacency", "unit", "roster", "join_seconds", "step_seconds", "result", "normalisation", "noise", "noises", "security", "at_least", "round_seconds", "cohort", "noise_levels")
+    __slots__ = ("version", "session", "purpose", "method", "parameters", "data_kind", "schema", "classes", "backbone", "backbone_digest", "input_shape", "expand", "dimension", "radius", "levels", "centre", "max_records", "protection", "colluders", "dropouts", "min_clients_in_sum", "epsilon", "delta", "adjacency", "unit", "roster", "join_seconds", "step_seconds", "result", "normalisation", "noise", "noises", "security", "at_least", "round_seconds", "cohort", "noise_levels", "contact", "retention")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     PURPOSE_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +79,8 @@ class Plan(_message.Message):
     ROUND_SECONDS_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     NOISE_LEVELS_FIELD_NUMBER: _ClassVar[int]
+    CONTACT_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     version: int
     session: bytes
     purpose: str
@@ -116,4 +118,6 @@ class Plan(_message.Message):
     round_seconds: int
     cohort: int
     noise_levels: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, version: _Optional[int] = ..., session: _Optional[bytes] = ..., purpose: _Optional[str] = ..., method: _Optional[str] = ..., parameters: _Optional[str] = ..., data_kind: _Optional[str] = ..., schema: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., backbone: _Optional[str] = ..., backbone_digest: _Optional[bytes] = ..., input_shape: _Optional[_Iterable[int]] = ..., expand: _Optional[int] = ..., dimension: _Optional[int] = ..., radius: _Optional[float] = ..., levels: _Optional[int] = ..., centre: _Optional[float] = ..., max_records: _Optional[int] = ..., protection: _Optional[str] = ..., colluders: _Optional[int] = ..., dropouts: _Optional[int] = ..., min_clients_in_sum: _Optional[int] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ..., unit: _Optional[str] = ..., roster: _Optional[bytes] = ..., join_seconds: _Optional[int] = ..., step_seconds: _Optional[int] = ..., result: _Optional[str] = ..., normalisation: _Optional[str] = ..., noise: _Optional[str] = ..., noises: _Optional[_Iterable[_Union[PlannedNoise, _Mapping]]] = ..., security: _Optional[int] = ..., at_least: _Optional[int] = ..., round_seconds: _Optional[int] = ..., cohort: _Optional[int] = ..., noise_levels: _Optional[_Iterable[int]] = ...) -> None: ...
+    contact: str
+    retention: str
+    def __init__(self, version: _Optional[int] = ..., session: _Optional[bytes] = ..., purpose: _Optional[str] = ..., method: _Optional[str] = ..., parameters: _Optional[str] = ..., data_kind: _Optional[str] = ..., schema: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., backbone: _Optional[str] = ..., backbone_digest: _Optional[bytes] = ..., input_shape: _Optional[_Iterable[int]] = ..., expand: _Optional[int] = ..., dimension: _Optional[int] = ..., radius: _Optional[float] = ..., levels: _Optional[int] = ..., centre: _Optional[float] = ..., max_records: _Optional[int] = ..., protection: _Optional[str] = ..., colluders: _Optional[int] = ..., dropouts: _Optional[int] = ..., min_clients_in_sum: _Optional[int] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ..., unit: _Optional[str] = ..., roster: _Optional[bytes] = ..., join_seconds: _Optional[int] = ..., step_seconds: _Optional[int] = ..., result: _Optional[str] = ..., normalisation: _Optional[str] = ..., noise: _Optional[str] = ..., noises: _Optional[_Iterable[_Union[PlannedNoise, _Mapping]]] = ..., security: _Optional[int] = ..., at_least: _Optional[int] = ..., round_seconds: _Optional[int] = ..., cohort: _Optional[int] = ..., noise_levels: _Optional[_Iterable[int]] = ..., contact: _Optional[str] = ..., retention: _Optional[str] = ...) -> None: ...

@@ -36,6 +36,8 @@ SETTLED = f"{SETTLEMENT}::test_plan_that_ends_after_an_upload_is_charged_for_it"
 UNCHARGED = "federation/test_replay.py::test_member_that_has_not_uploaded_is_charged_nothing"
 BY_RULE = f"{SUMMARY}::test_a_table_compares_pipelines_by_rule_alone"
 DIVERGED = f"{SIMULATION}::test_diverged_training_is_said"
+PLAN_PAGE = "cli/test_plan_page.py"
+ANSWERS = f"{PLAN_PAGE}::test_page_answers_the_question"
 DOUBTED = "session/test_explanation.py::test_delta_is_doubted_by_what_is_stated_or_one_client_may_have"
 
 ENTRIES = (
@@ -438,5 +440,40 @@ ENTRIES = (
         "secagg.plan_facts.explanation:doubts_of",
         (("plan.at_least or plan.max_records", "max(plan.at_least, plan.max_records)"),),
         (DOUBTED,),
+    ),
+    PlantedFault(
+        "odds rounded down",
+        "The page of a plan rounds down how much surer somebody can become.",
+        "secagg.plan_facts.plan_page:times_as_sure",
+        (("math.ceil(factor):", "math.floor(factor):"),),
+        (f"{PLAN_PAGE}::test_strength_in_words",),
+    ),
+    PlantedFault(
+        "as many honest members as before",
+        "The page of a plan says of one honest member fewer what holds for all that it counts on.",
+        "secagg.plan_facts.plan_page:_honest",
+        (("honest=first.fewest - 1", "honest=first.fewest"),),
+        (ANSWERS,),
+    ),
+    PlantedFault(
+        "two honest members are no danger",
+        "The page of a plan leaves out that of two honest members each can compute the other's numbers.",
+        "secagg.plan_facts.plan_page:_trust",
+        (("facts.plan.colluders <= 2", "facts.plan.colluders < 2"),),
+        (ANSWERS,),
+    ),
+    PlantedFault(
+        "plan without a purpose",
+        "A plan that states no purpose is written.",
+        "secagg.cli.plan:new",
+        (("if not choices.purpose.strip():", "if choices.purpose is None:"),),
+        (f"{PLAN_PAGE}::test_plan_without_a_purpose_is_not_written",),
+    ),
+    PlantedFault(
+        "server that adds the noise is protected from",
+        "The page of a plan promises something against the server that sees the exact totals.",
+        "secagg.plan_facts.plan_page:_against",
+        (("if len(openers) > 1 else f", "if openers else f"),),
+        (f"{PLAN_PAGE}::test_page_of_another_plan",),
     ),
 )
