@@ -8,10 +8,12 @@ import typer
 
 from secagg.cli.console import PartySpeaker
 from secagg.cli.helper import ServerOption, take_part
+from secagg.cli.home import at_home
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
+@at_home("plan", "server", "state", "tls", "listen")
 def aggregator(
     speaker: PartySpeaker,
     plan: PlanOption,

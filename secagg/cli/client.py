@@ -11,6 +11,7 @@ import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -40,6 +41,7 @@ from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
 
 
+@at_home("plan", "server", "policy", "state", "tls", "aggregators")
 def client(
     speaker: PartySpeaker,
     plan: PlanOption,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from secagg.cli.console import PartySpeaker
 from secagg.cli.helper import ServerOption, take_part
+from secagg.cli.home import at_home
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
+@at_home("plan", "server", "state", "tls")
 def key_holder(
     speaker: PartySpeaker,
     plan: PlanOption,

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import PartySpeaker, rows_of, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
@@ -20,6 +21,7 @@ from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 
 
+@at_home("plan", "state", "tls", "listen")
 def server(
     speaker: PartySpeaker,
     plan: PlanOption,

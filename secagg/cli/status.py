@@ -11,6 +11,7 @@ import typer
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import BadInput
 from secagg.session.outcome import RESULT_FILE
@@ -18,6 +19,7 @@ from secagg.session.purging import session_folders
 from secagg.session.status import SessionStatus, status_of
 
 
+@at_home("state")
 def status(
     speaker: Speaker,
     state: StateOption,
