@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
 from secagg.cli.home import at_home
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, looking_at, run_until_stopped
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -57,6 +57,8 @@ def client(
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
+    metrics: MetricsOption = None,
+    hook: HookOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
@@ -88,8 +90,9 @@ def client(
     if dry_run:
         _explain_dry_run(speaker, member, data)
         return
+    monitor = Monitor(speaker, member.credentials, setup.plan, state, metrics, hook)
     try:
-        sessions = asyncio.run(member.sessions())
+        sessions = run_until_stopped(_sessions(member, monitor.watch(looking_at(state, setup.plan))))
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
@@ -104,6 +107,11 @@ def client(
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
+
+
+async def _sessions(member: Client, monitor: Monitor) -> list[tuple[RoundSetup, Outcome]]:
+    async with monitor:
+        return await member.sessions()
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:

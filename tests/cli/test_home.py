@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -164,3 +165,33 @@ def test_addresses_are_those_of_the_kit(secagg: Command, homes: Path) -> None:
     """The folder's addresses are the kit's, which the authority has signed."""
     kit = json.loads((homes / "kits" / "alice.kit").read_text())
     assert json.loads((homes / "alice" / "addresses.json").read_text()) == kit["addresses"]
+
+
+def test_check_tells_that_a_server_may_start_and_starts_nothing(secagg: Command, homes: Path) -> None:
+    """With all in order it is exit 0, with the days of both certificates, and no file is made."""
+    before = sorted(homes.rglob("*"))
+    said = secagg("server", "--home", homes / SERVER, "--check", "--json", "-")
+    assert said.code == 0
+    assert set(said.json["certificate_days"]) == {"cert.pem", "ca.pem"}
+    assert said.json["plan_sha256"] == json.loads(secagg(
+        "plan", "show", "--plan", homes / "plan.json", "--roster", homes / SERVER / "tls" / "roster.json", "--json", "-"
+    ).out)["plan_sha256"]  # fmt: skip
+    assert sorted(homes.rglob("*")) == before
+
+
+def test_check_finds_what_would_stop_a_server(secagg: Command, homes: Path) -> None:
+    """A taken port, an approval of another plan, a state folder that is a file, a readable key: exit 2, named."""
+    listening = json.loads((homes / SERVER / "addresses.json").read_text())[SERVER]
+    with socket.create_server(("127.0.0.1", int(listening.rpartition(":")[2]))):
+        assert f"cannot listen on {listening}" in secagg("server", "--home", homes / SERVER, "--check").complaint
+    approvals = homes / "approvals"
+    approvals.mkdir()
+    (approvals / "alice.approval").write_text("{}")
+    said = secagg("server", "--home", homes / SERVER, "--check", "--approvals", approvals)
+    assert (said.code, "alice.approval does not count" in said.err) == (2, True)
+    state = homes / SERVER / "state"
+    state.write_text("")
+    assert f"cannot write to {state}" in secagg("server", "--home", homes / SERVER, "--check").complaint
+    state.unlink()
+    (homes / SERVER / "tls" / "key.pem").chmod(0o644)
+    assert "can be read by others" in secagg("server", "--home", homes / SERVER, "--check").complaint
