@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from rich.markup import escape
 from rich.progress import Progress
 
 from secagg.cli.log_lines import JsonLines
-from secagg.errors import BadInput
+from secagg.errors import BadInput, NotNow
 from secagg.system.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
@@ -228,13 +229,22 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
     def run_dated(
         *, json_to: JsonOption = None, quiet: QuietOption = False, log_format: LogFormatOption = "text", **given: Any
     ) -> None:
-        command(speaker=Speaker(quiet=quiet, json_to=json_to, dated=True, log_format=log_format), **given)
+        before = signal.signal(signal.SIGTERM, _stop)
+        try:
+            command(speaker=Speaker(quiet=quiet, json_to=json_to, dated=True, log_format=log_format), **given)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     chosen: Callable[..., None] = run_dated if dated else run
     outputs = list(inspect.signature(chosen, eval_str=True).parameters.values())[:-1]
     chosen = wraps(command)(chosen)
     give_options(chosen, [*own.values(), *outputs])
     return chosen
+
+
+def _stop(*_: object) -> None:
+    """Handle SIGTERM before and after a session; while one runs, `run_until_stopped` does. Raises NotNow."""
+    raise NotNow("stopped by SIGTERM")
 
 
 def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:

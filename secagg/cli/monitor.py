@@ -213,10 +213,11 @@ class Monitor:
             await asyncio.sleep(LOOK_SECONDS)
 
     def _check_certificates(self) -> None:
-        ends = self._credentials.ends()
+        before, ends = self._days, self._credentials.ends()
         self._days = {end.file.name: end.days for end in ends}
-        for end in filter(lambda each: each.is_near, ends):
-            self._send("certificate", end.warning())
+        for end in ends:
+            if end.is_near and before.get(end.file.name) != end.days:
+                self._send("certificate", end.warning())
 
     def _send(self, event: str, text: str) -> None:
         if self._hook is not None:

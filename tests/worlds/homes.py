@@ -37,22 +37,28 @@ def found_homes(
 
     `run` runs one command. The clients' records are NAME/records.npz.
     """
-    roles, ca = roles_of(protection), folder / "ca"
+    roles = roles_of(protection)
+    enrol_homes(run, folder, roles, protection)
+    listening = [name for name, role in roles.items() if role in ("server", "aggregator")]
+    addresses = {name: free_address() for name in listening}
+    hand_out(run, folder, roles, addresses, ("--protection", protection, *SHAPE, *choices))
+    for number, name in enumerate(CLIENTS):
+        features = np.random.default_rng(number).uniform(-0.5, 0.5, size=(20, 3))
+        np.savez(folder / name / "records.npz", features=features, labels=np.arange(20) % 2)
+
+
+def enrol_homes(run: Callable[..., Any], folder: Path, roles: Mapping[str, str], protection: str) -> None:
+    """Make an authority and each party's keys, and the limits of a consortium that takes this protection."""
+    ca, limits = folder / "ca", folder / "limits.toml"
     _done(run, "pki", "init", "--ca", ca, "--consortium", "homes")
     for name, role in roles.items():
         _done(run, "pki", "request", name, "--role", role, "--tls", folder / name / "tls")
     _done(run, "pki", "issue", "--ca", ca, *(folder / name / "tls" / "request.json" for name in roles))
-    limits = folder / "limits.toml"
     _done(run, "plan", "limits", "--out", limits)
     conceded = {"max_epsilon": "8.0", "max_epsilon_total": "60.0", "methods": '["fedcgs", "fedavg"]'}
     for key, value in {**conceded, "protections": f'["{protection}"]'}.items():
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", limits.read_text(), flags=re.MULTILINE)
         limits.write_text(text)
-    listening = [name for name, role in roles.items() if role in ("server", "aggregator")]
-    hand_out(run, folder, roles, {name: free_address() for name in listening}, protection, choices)
-    for number, name in enumerate(CLIENTS):
-        features = np.random.default_rng(number).uniform(-0.5, 0.5, size=(20, 3))
-        np.savez(folder / name / "records.npz", features=features, labels=np.arange(20) % 2)
 
 
 def hand_out(
@@ -60,15 +66,13 @@ def hand_out(
     folder: Path,
     roles: Mapping[str, str],
     addresses: Mapping[str, str],
-    protection: str,
     choices: tuple[str, ...],
 ) -> None:
     """Write a new plan and kits, and have every party join by its own; clients that have a policy keep it."""
     roster, plan, kits = folder / "ca" / "issued" / SERVER / "roster.json", folder / "plan.json", folder / "kits"
     plan.unlink(missing_ok=True)
     shutil.rmtree(kits, ignore_errors=True)
-    made = ("--protection", protection, *SHAPE, *choices)
-    _done(run, "plan", "new", "--roster", roster, "--out", plan, *made)
+    _done(run, "plan", "new", "--roster", roster, "--out", plan, *choices)
     given = [word for name, address in addresses.items() for word in ("--address", f"{name}={address}")]
     limits = ("--plan", plan, "--limits", folder / "limits.toml")
     _done(run, "pki", "kit", "--ca", folder / "ca", *limits, *given, "--out", kits)
