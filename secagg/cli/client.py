@@ -11,6 +11,8 @@ import typer
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
 from secagg.cli.home import at_home
+from secagg.cli.hook import Hook
+from secagg.cli.metrics import MetricsAddress
 from secagg.cli.monitor import HookOption, MetricsOption, Monitor, looking_at, run_until_stopped
 from secagg.cli.options import (
     AggregatorsOption,
@@ -90,9 +92,8 @@ def client(
     if dry_run:
         _explain_dry_run(speaker, member, data)
         return
-    monitor = Monitor(speaker, member.credentials, setup.plan, state, metrics, hook)
     try:
-        sessions = run_until_stopped(_sessions(member, monitor.watch(looking_at(state, setup.plan))))
+        sessions = run_until_stopped(_sessions(member, speaker, metrics, hook))
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
@@ -109,8 +110,11 @@ def client(
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
 
 
-async def _sessions(member: Client, monitor: Monitor) -> list[tuple[RoundSetup, Outcome]]:
-    async with monitor:
+async def _sessions(
+    member: Client, speaker: Speaker, metrics: MetricsAddress | None, hook: Hook | None
+) -> list[tuple[RoundSetup, Outcome]]:
+    monitor = Monitor(speaker, member.credentials, member.setup.plan, member.state, metrics, hook)
+    async with monitor.watch(looking_at(member.state, member.setup.plan)):
         return await member.sessions()
 
 

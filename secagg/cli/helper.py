@@ -12,7 +12,7 @@ import typer
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.cli.hook import Hook
-from secagg.cli.metrics import Address
+from secagg.cli.metrics import MetricsAddress
 from secagg.cli.monitor import Monitor, looking_at, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
@@ -37,7 +37,7 @@ def take_part(
     listen: str | None,
     wait: float,
     speaker: Speaker,
-    metrics: Address | None,
+    metrics: MetricsAddress | None,
     hook: Hook | None,
 ) -> None:
     """Run a helper through every session of the plan. `listen`: HOST:PORT for clients; None where none connects."""

@@ -37,7 +37,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 @dataclass(frozen=True)
-class Address:
+class MetricsAddress:
     """The host and port of an HTTP server."""
 
     host: str
@@ -56,7 +56,7 @@ class Address:
 
 
 @contextmanager
-def metrics_served(address: Address, facts: Facts) -> Iterator[None]:
+def metrics_served(address: MetricsAddress, facts: Facts) -> Iterator[None]:
     """Serve `facts` over HTTP while the context lasts.
 
     Raises BadInput where nobody can listen there, or the library prometheus-client is missing.

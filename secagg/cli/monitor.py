@@ -19,7 +19,7 @@ import typer
 from secagg.agreement.plan import Plan
 from secagg.cli.console import Speaker
 from secagg.cli.hook import Hook
-from secagg.cli.metrics import Address, metrics_served
+from secagg.cli.metrics import MetricsAddress, metrics_served
 from secagg.errors import NotConfirmed, NotNow, SecaggError, SessionAborted, Unconfirmed
 from secagg.session.member_session import VECTOR_FILE
 from secagg.session.staging import vector_path
@@ -48,11 +48,11 @@ _NAMED = 50
 """The most awaited parties that an event or /healthz names."""
 
 MetricsOption = Annotated[
-    Address | None,
+    MetricsAddress | None,
     typer.Option(
         "--metrics",
         metavar="[HOST:]PORT",
-        parser=Address.read,
+        parser=MetricsAddress.read,
         help="Serve /metrics (Prometheus) and /healthz there, without authentication; a PORT alone: on 127.0.0.1.",
     ),
 ]
@@ -134,7 +134,7 @@ class Monitor:
         credentials: Credentials,
         plan: Plan,
         state: Path,
-        metrics: Address | None,
+        metrics: MetricsAddress | None,
         hook: Hook | None,
     ) -> None:
         self._speaker, self._credentials, self._plan, self._state = speaker, credentials, plan, state

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,11 +55,8 @@ def server(
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
     monitor = Monitor(speaker, server.credentials, server.federation.stages[0].setup.plan, state, metrics, hook)
 
-    async def position() -> Position:
-        return position_of(await server.federation.stages[-1].session.status())
-
     async def serve() -> Stage:
-        async with server, monitor.watch(position):
+        async with server, monitor.watch(partial(_position, server)):
             return await server.last_stage()
 
     last = run_until_stopped(serve())
@@ -93,6 +91,10 @@ def server(
         content["approvals"] = content_of(server.approvals)
     write_synced(folder / RESULT_FILE, json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
+
+
+async def _position(server: Server) -> Position:
+    return position_of(await server.federation.stages[-1].session.status())
 
 
 def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, approvals: Path | None) -> None:
