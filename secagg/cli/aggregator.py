@@ -8,10 +8,13 @@ import typer
 
 from secagg.cli.console import PartySpeaker
 from secagg.cli.helper import ServerOption, take_part
+from secagg.cli.home import at_home
+from secagg.cli.monitor import HookOption, MetricsOption
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption, WaitOption
 from secagg.plan_facts.facts import LEAST_PATIENCE
 
 
+@at_home("plan", "server", "state", "tls", "listen")
 def aggregator(
     speaker: PartySpeaker,
     plan: PlanOption,
@@ -22,6 +25,8 @@ def aggregator(
     wait: WaitOption = LEAST_PATIENCE,
     _: ModelOption = None,
     plugin: PluginOption = None,
+    metrics: MetricsOption = None,
+    hook: HookOption = None,
 ) -> None:
     """Hold one share of every client's vector, and publish the sum of the shares. Start again after a crash."""
-    take_part("aggregator", plan, server, state, tls, listen, wait, speaker)
+    take_part("aggregator", plan, server, state, tls, listen, wait, speaker, metrics, hook)

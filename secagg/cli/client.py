@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,10 @@ import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
 from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.home import at_home
+from secagg.cli.hook import Hook
+from secagg.cli.metrics import MetricsAddress
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, looking_at, run_until_stopped
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -40,6 +43,7 @@ from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
 
 
+@at_home("plan", "server", "policy", "state", "tls", "aggregators")
 def client(
     speaker: PartySpeaker,
     plan: PlanOption,
@@ -55,6 +59,8 @@ def client(
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
+    metrics: MetricsOption = None,
+    hook: HookOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
@@ -87,7 +93,7 @@ def client(
         _explain_dry_run(speaker, member, data)
         return
     try:
-        sessions = asyncio.run(member.sessions())
+        sessions = run_until_stopped(_sessions(member, speaker, metrics, hook))
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
@@ -102,6 +108,14 @@ def client(
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
+
+
+async def _sessions(
+    member: Client, speaker: Speaker, metrics: MetricsAddress | None, hook: Hook | None
+) -> list[tuple[RoundSetup, Outcome]]:
+    monitor = Monitor(speaker, member.credentials, member.setup.plan, member.state, metrics, hook)
+    async with monitor.watch(looking_at(member.state, member.setup.plan)):
+        return await member.sessions()
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:

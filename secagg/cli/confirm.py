@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from secagg.cli.console import Speaker
+from secagg.cli.home import at_home
 from secagg.cli.options import ModelOption, PluginOption, StateOption
 from secagg.session.confirming import confirm_from
 
 
+@at_home("state")
 def confirm(
     speaker: Speaker,
     transcripts: Annotated[list[Path], typer.Argument(help="transcript.log of other parties, of the same round.")],

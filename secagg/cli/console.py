@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -27,7 +28,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from secagg.errors import BadInput
+from secagg.cli.log_lines import JsonLines
+from secagg.errors import BadInput, NotNow
 from secagg.system.printable import escaped
 
 if TYPE_CHECKING:  # commands that only write certificates, say, start in half the time without
@@ -76,6 +78,9 @@ class CalmHandler(logging.StreamHandler):  # type: ignore[type-arg]
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON; - prints only JSON.")
 ]
+LogFormatOption = Annotated[
+    str, typer.Option("--log-format", metavar="<text|json>", help="What stderr holds: text, or a JSON object a line.")
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing on stderr but errors.")]
 
 
@@ -104,27 +109,41 @@ class LogLines(logging.Filter):
 class Speaker:
     """The output of one command: results on stdout; messages, progress and log on stderr.
 
-    `dated`: lines of its log begin with the time, as those of a party that waits for hours do. Raises BadInput for a
-    `--json` file that cannot be written: better before the work than after it.
+    `dated`: lines of its log begin with the time, as those of a party that waits for hours do. `log_format` is `text`,
+    or `json`: then each line on stderr is a JSON object, with the fields of `context`. Raises BadInput for a `--json`
+    file that cannot be written: better before the work than after it.
     """
 
-    def __init__(self, *, quiet: bool, json_to: str | None = None, dated: bool = False) -> None:
+    def __init__(
+        self, *, quiet: bool, json_to: str | None = None, dated: bool = False, log_format: str = "text"
+    ) -> None:
+        if log_format not in ("text", "json"):
+            raise BadInput(f"--log-format cannot be {log_format!r}", remedy="give text or json")
         if json_to not in (None, "-"):
             refuse_unwritable(Path(json_to))
         self._json_to = json_to
         self._quiet = quiet
-        self._stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._is_json = log_format == "json"
+        self.context: dict[str, Any] = {}
+        """Fields of every line of a log in JSON: the party and its plan, round and step."""
+        plain = False if self._is_json else None
+        self._stderr = Console(stderr=True, highlight=False, soft_wrap=True, force_terminal=plain)
         handler = CalmHandler(sys.stderr)
         handler.addFilter(LogLines())
         level = logging.ERROR if quiet else logging.INFO
         shown = self._stderr.is_terminal  # where a bar says how far a sweep is; in a file every run is a line
         logging.getLogger("secagg.experiments").setLevel(logging.WARNING if shown else logging.NOTSET)
         form = ("%(asctime)s " if dated else "") + "%(name)s: %(message)s"
-        logging.basicConfig(level=level, format=form, datefmt="%Y-%m-%dT%H:%M:%S%z", handlers=[handler])
+        handler.setFormatter(
+            JsonLines(self.context) if self._is_json else logging.Formatter(form, datefmt="%Y-%m-%dT%H:%M:%S%z")
+        )
+        logging.basicConfig(level=level, handlers=[handler])
 
     def say(self, text: str) -> None:
-        """Print one plain line on stderr."""
-        if not self._quiet:
+        """Print one plain line on stderr, or log it where the log is JSON."""
+        if self._is_json:
+            logging.getLogger("secagg").info("%s", text)
+        elif not self._quiet:
             self._stderr.print(escaped(text), markup=False)
 
     @contextmanager
@@ -205,12 +224,27 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
     dated = own.pop("speaker").annotation is PartySpeaker
 
     def run(*, json_to: JsonOption = None, quiet: QuietOption = False, **given: Any) -> None:
-        command(speaker=Speaker(quiet=quiet, json_to=json_to, dated=dated), **given)
+        command(speaker=Speaker(quiet=quiet, json_to=json_to), **given)
 
-    json_and_quiet = list(inspect.signature(run, eval_str=True).parameters.values())[:2]
-    run = wraps(command)(run)
-    give_options(run, [*own.values(), *json_and_quiet])
-    return run
+    def run_dated(
+        *, json_to: JsonOption = None, quiet: QuietOption = False, log_format: LogFormatOption = "text", **given: Any
+    ) -> None:
+        before = signal.signal(signal.SIGTERM, _stop)
+        try:
+            command(speaker=Speaker(quiet=quiet, json_to=json_to, dated=True, log_format=log_format), **given)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+    chosen: Callable[..., None] = run_dated if dated else run
+    outputs = list(inspect.signature(chosen, eval_str=True).parameters.values())[:-1]
+    chosen = wraps(command)(chosen)
+    give_options(chosen, [*own.values(), *outputs])
+    return chosen
+
+
+def _stop(*_: object) -> None:
+    """Handle SIGTERM before and after a session; while one runs, `run_until_stopped` does. Raises NotNow."""
+    raise NotNow("stopped by SIGTERM")
 
 
 def give_options(command: Callable[..., None], offered: Iterable[inspect.Parameter]) -> None:

@@ -11,6 +11,9 @@ import typer
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
+from secagg.cli.hook import Hook
+from secagg.cli.metrics import MetricsAddress
+from secagg.cli.monitor import Monitor, looking_at, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.facts import patience
@@ -26,7 +29,16 @@ ServerOption = Annotated[str, typer.Option("--server", help="HOST:PORT of the se
 
 
 def take_part(
-    role: str, plan: Path, server: str, state: Path, tls: Path, listen: str | None, wait: float, speaker: Speaker
+    role: str,
+    plan: Path,
+    server: str,
+    state: Path,
+    tls: Path,
+    listen: str | None,
+    wait: float,
+    speaker: Speaker,
+    metrics: MetricsAddress | None,
+    hook: Hook | None,
 ) -> None:
     """Run a helper through every session of the plan. `listen`: HOST:PORT for clients; None where none connects."""
     keep_to_owner()
@@ -37,6 +49,7 @@ def take_part(
         raise BadInput(problem, remedy="leave this party out, or make a plan that needs it (plan new --protection)")
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
+    monitor = Monitor(speaker, credentials, setup.plan, state, metrics, hook).watch(looking_at(state, setup.plan))
     meet = partial(asyncio.to_thread, greet, credentials, server, wait)
     federation = FederationHelper(setup, me, state, speaker.say, meet)
 
@@ -47,7 +60,7 @@ def take_part(
             write_synced(folder / "address", address.encode())
             speaker.say(f"listening on {address}")
         try:
-            async with Link(credentials, server, patience(setup.plan)) as link:
+            async with monitor, Link(credentials, server, patience(setup.plan)) as link:
                 if not (folder / FILE_NAME).exists():
                     await federation.greet()
                     await link.check_plan(setup.plan.digest)
@@ -56,7 +69,7 @@ def take_part(
             if endpoint is not None:
                 await endpoint.stop(grace=1.0)
 
-    sessions = asyncio.run(run())
+    sessions = run_until_stopped(run())
     last, outcome = sessions[-1]
     content = {
         "members": [last.roster.name(member) for member in outcome.members],

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from secagg.cli.log_lines import complain
 from secagg.errors import ExitCode, SecaggError
 from secagg.system.printable import escaped
 from secagg.system.threads import begin_with_one_thread
@@ -231,5 +232,5 @@ def _run(arguments: list[str]) -> int:
 def _complain(text: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"secagg: {escaped(' '.join(text.split()))}", file=sys.stderr)
+    complain(escaped(" ".join(text.split())))
     return code

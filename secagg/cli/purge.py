@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from secagg.cli.console import Speaker, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import SecaggError
 from secagg.session.purging import earlier_sessions, purge_sum, session_folders
 from secagg.session.purging import purge as purge_session
 
 
+@at_home("state")
 def purge(speaker: Speaker, state: StateOption, plugin: PluginOption = None) -> None:
     """Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
 

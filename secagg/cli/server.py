@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import os
+import socket
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import PartySpeaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.home import at_home
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, position_of, run_until_stopped
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
-from secagg.federation import Server, Stage
+from secagg.federation import Server, Stage, credentials_for, server_setup
+from secagg.plan_facts.countersigning import gather_approvals
 from secagg.scoring.card import card_of, classes_left_out, write_card
 from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 
 
+@at_home("plan", "state", "tls", "listen")
 def server(
     speaker: PartySpeaker,
     plan: PlanOption,
@@ -31,16 +37,29 @@ def server(
     approvals: Annotated[
         Path | None, typer.Option(help="Folder of members' approvals (plan sign): say who has countersigned.")
     ] = None,
+    metrics: MetricsOption = None,
+    hook: HookOption = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check files, keys, certificates, approvals, port; start nothing: exit 0 or 2."),
+    ] = False,
 ) -> None:
-    """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash."""
+    """Run one session: collect protected vectors, learn their sum, build the head. Start again after a crash.
+
+    SIGTERM stops it at once with all that was done kept (exit code 75); the same command goes on.
+    """
     keep_to_owner()
+    if check:
+        _check(speaker, plan, state, tls, listen, approvals)
+        return
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
+    monitor = Monitor(speaker, server.credentials, server.federation.stages[0].setup.plan, state, metrics, hook)
 
     async def serve() -> Stage:
-        async with server:
+        async with server, monitor.watch(partial(_position, server)):
             return await server.last_stage()
 
-    last = asyncio.run(serve())
+    last = run_until_stopped(serve())
     from secagg.heads import load_as
     from secagg.heads.export import save_state_dict
     from secagg.networks import parse_artifact
@@ -72,3 +91,52 @@ def server(
         content["approvals"] = content_of(server.approvals)
     write_synced(folder / RESULT_FILE, json.dumps(content, indent=2).encode())
     speaker.result(content, two_columns("The sum is opened", rows_of(content)))
+
+
+async def _position(server: Server) -> Position:
+    return position_of(await server.federation.stages[-1].session.status())
+
+
+def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, approvals: Path | None) -> None:
+    """Check all that the server needs before its session, and change nothing. Raises BadInput for the first fault."""
+    credentials = credentials_for("server", tls, speaker.say)
+    setup = server_setup(plan, credentials)
+    setup.facts.load_libraries()
+    content: dict[str, Any] = {
+        "member": credentials.name,
+        "plan_sha256": setup.plan.digest.hex(),
+        "roster_sha256": setup.roster.digest.hex(),
+        "listen": listen,
+        "certificate_days": {end.file.name: end.days for end in credentials.ends()},
+    }
+    if approvals is not None:
+        gathered = gather_approvals(setup.plan, setup.roster, approvals)
+        for name, why in gathered.refused.items():
+            raise BadInput(f"{approvals / name} does not count: {why}")
+        for line in gathered.lines():
+            speaker.say(line)
+        content["approvals"] = content_of(gathered)
+    _require_free(listen)
+    _require_writable(state)
+    days = ", ".join(f"{file} {left}" for file, left in content["certificate_days"].items())
+    rows = [*rows_of(content), ("days left", days)]
+    speaker.result(content, two_columns("Ready to start", rows))
+
+
+def _require_free(listen: str) -> None:
+    """Raise BadInput unless this machine can listen on HOST:PORT now."""
+    host, _, port = listen.rpartition(":")
+    try:
+        for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(address)
+    except (OSError, ValueError, OverflowError):
+        raise BadInput(f"cannot listen on {listen}", remedy="give a free HOST:PORT of this machine") from None
+
+
+def _require_writable(state: Path) -> None:
+    """Raise BadInput unless the state folder, or the nearest folder above it that is there, can be written to."""
+    there = next(folder for folder in (state, *state.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"cannot write to {there}", remedy="give --state a folder of yours")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import PluginOption, StateOption
 from secagg.errors import BadInput
 from secagg.session.outcome import RESULT_FILE
@@ -18,30 +22,85 @@ from secagg.session.purging import session_folders
 from secagg.session.status import SessionStatus, status_of
 
 
+@at_home("state", "plan")
 def status(
     speaker: Speaker,
     state: StateOption,
     plan: Annotated[Path | None, typer.Option(help="Only the sessions of this plan.")] = None,
     plugin: PluginOption = None,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", min=0.1, metavar="SECONDS", help="Look again so often, until all sessions are over."),
+    ] = None,
 ) -> None:
     """Say where each session of a server stands: who was heard, who is waited for, until when, or how it ended.
 
-    All of it is read from the server's --state folder, whether the server runs or not; `secagg verify` checks it.
+    All of it is read from the server's --state folder, whether the server runs or not; `secagg verify` checks it. With
+    --watch a terminal is drawn anew at each look; elsewhere each change of a session is a line, or with --json - a JSON
+    object.
     """
     only = read_plan(plan).digest if plan is not None else None
-    found = [status_of(folder) for folder in session_folders(state)]
-    shown = [each for each in found if only in (None, each.setup.plan.digest)]
-    if not shown:
+    if watch is not None:
+        _watch(speaker, state, only, watch)
+        return
+    sessions = _sessions(state, only)
+    if not sessions:
         problem = f"there is no session of {plan} in {state}"
         raise BadInput(problem, remedy="give the plan and the --state folder of one server")
+    speaker.result({"version": 1, "sessions": sessions}, *map(_table, sessions))
+
+
+def _sessions(state: Path, only: bytes | None) -> list[dict[str, Any]]:
+    """Return the sessions in a state folder, of one plan or of all, in the order of plans and rounds."""
+    found = [status_of(folder) for folder in session_folders(state)]
+    shown = [each for each in found if only in (None, each.setup.plan.digest)]
     shown.sort(key=lambda each: (each.setup.plan.digest, each.setup.number))
-    sessions = list(map(_tell, shown))
-    tables = []
-    for each in sessions:
-        plain = {name: ", ".join(value) if isinstance(value, list) else value for name, value in each.items()}
-        rows = [(name.replace("_", " "), str(value)) for name, value in plain.items() if value and name != "session"]
-        tables.append(two_columns(each["session"], rows))
-    speaker.result({"version": 1, "sessions": sessions}, *tables)
+    return list(map(_tell, shown))
+
+
+def _table(session: dict[str, Any]) -> str:
+    plain = {name: ", ".join(value) if isinstance(value, list) else value for name, value in session.items()}
+    rows = [(name.replace("_", " "), str(value)) for name, value in plain.items() if value and name != "session"]
+    return two_columns(session["session"], rows)
+
+
+def _watch(speaker: Speaker, state: Path, only: bytes | None, pause: float) -> None:
+    """Show the sessions at each look until all are over; there may be none yet."""
+    seen: dict[str, dict[str, Any]] = {}
+    console = Console()
+    while True:
+        try:
+            sessions = _sessions(state, only)
+        except BadInput:  # no session yet
+            sessions = []
+        changed = [each for each in sessions if seen.get(each["session"]) != _lasting(each)]
+        seen |= {each["session"]: _lasting(each) for each in changed}
+        if console.is_terminal:
+            console.clear()
+            speaker.text("", *map(_table, sessions))
+        else:
+            for each in changed:
+                speaker.text(json.dumps(each) + "\n", _line(each))
+        sys.stdout.flush()
+        if sessions and all(each["state"] == "over" or each["state"].startswith("aborted") for each in sessions):
+            return
+        time.sleep(pause)
+
+
+def _lasting(session: dict[str, Any]) -> dict[str, Any]:
+    """Return a session without the seconds left, which change at every look."""
+    return {**session, "seconds_left": None}
+
+
+def _line(session: dict[str, Any]) -> str:
+    """Return a session's state as one line for a log."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    line = (
+        f"{now} plan {session['plan_sha256'][:12]} round {session['round']} of {session['rounds']}: {session['state']}"
+    )
+    waits = ", ".join(session["waiting_for"])
+    until = f" until {session['until']}" if session["until"] else ""
+    return f"{line}; {session['step']} of {waits}{until}" if waits else line
 
 
 def _tell(standing: SessionStatus) -> dict[str, Any]:

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.console import Speaker, two_columns
+from secagg.cli.home import at_home
 from secagg.cli.options import ModelOption, OwnKeysOption, PluginOption, TrustedPlansOption, TrustedRostersOption
 from secagg.errors import ExitCode, SecaggError
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import Trust, Verified
 
 
+@at_home("transcripts", "tls")
 def verify(
     speaker: Speaker,
     transcripts: Annotated[

@@ -79,6 +79,15 @@ def credentials_for(role: str, tls: Path, said: Said) -> Credentials:
     return credentials
 
 
+def server_setup(plan: Path, credentials: Credentials) -> RoundSetup:
+    """Read a plan, and return its first round at the server. Raises BadInput for a plan that no server may run."""
+    setup = RoundSetup.of(read_plan(plan), credentials.roster)
+    if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.helpers) < 2:
+        problem = "with this protection the server would open the exact sum"
+        raise BadInput(problem, remedy="let the clients add noise")
+    return setup
+
+
 class Server:
     """The server of one plan: it listens inside `async with`, and `run` carries the plan out.
 
@@ -101,11 +110,8 @@ class Server:
         check_libraries()
         for file in plugins:
             admit(Path(file))
-        self._credentials = credentials_for("server", Path(tls), said)
-        setup = RoundSetup.of(read_plan(Path(plan)), self._credentials.roster)
-        if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.helpers) < 2:
-            problem = "with this protection the server would open the exact sum"
-            raise BadInput(problem, remedy="let the clients add noise")
+        self.credentials = credentials_for("server", Path(tls), said)
+        setup = server_setup(Path(plan), self.credentials)
         self._listen, self._said = listen, said
         self.approvals = None
         if approvals is not None:
@@ -113,7 +119,7 @@ class Server:
             for line in self.approvals.lines():
                 said(line)
         self.federation = FederationServer(
-            setup, self._credentials.identity, Path(state), lambda text: said(f"warning: {text}")
+            setup, self.credentials.identity, Path(state), lambda text: said(f"warning: {text}")
         )
         self._endpoint: grpc.aio.Server | None = None
         self.address = ""
@@ -121,7 +127,7 @@ class Server:
     async def __aenter__(self) -> Self:
         """Start listening."""
         try:
-            self._endpoint, self.address = await serve(self._credentials, self.federation, self._listen)
+            self._endpoint, self.address = await serve(self.credentials, self.federation, self._listen)
             write_synced(self.federation.stages[0].folder / "address", self.address.encode())
         except BaseException:
             self.federation.close()

@@ -47,6 +47,7 @@ from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw, show_return
 from secagg.session.server_protocol import ServerProtocol
 from secagg.session.staging import Staging, read_vector
+from secagg.session.status import SessionStatus
 from secagg.session.transcripts import begin_transcript
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, payload_of, peek, sign_frame
 from secagg.wire import tag_of
@@ -113,6 +114,11 @@ class ServerSession:
     def acknowledgements(self) -> Mapping[int, bytes]:
         """Signed messages of the parties that have checked and acknowledged the outcome, by roster index."""
         return self._protocol.acknowledgements
+
+    async def status(self) -> SessionStatus:
+        """Return the present step, who is waited for, and until when; it takes its turn."""
+        async with self._turn:
+            return SessionStatus.of(self._folder, self._setup, self._protocol)
 
     def show_return(self, before: ServerSession, client: int) -> Return | None:
         """Build the message (`Return`) that lets an absent client join this session; None if it is too late for it.

@@ -32,6 +32,14 @@ class SessionStatus:
     confirmations: tuple[int, int]
     failure: str | None
 
+    @classmethod
+    def of(cls, folder: Path, setup: RoundSetup, protocol: ServerProtocol) -> SessionStatus:
+        """Return the status of a session from its protocol, and from its folder when the present step closes."""
+        closing = read_closing(folder, protocol.awaits)
+        who, closes = (protocol.answered, protocol.waiting_for), closing and closing[0]
+        is_opened, confirmations = protocol.outcome is not None, protocol.confirmations
+        return cls(folder, setup, protocol.awaits, *who, closes, is_opened, confirmations, protocol.failure)
+
     @property
     def is_over(self) -> bool:
         """Whether the session is over: it has failed, or its outcome is confirmed and nobody else is awaited."""
@@ -54,7 +62,4 @@ def status_of(folder: Path) -> SessionStatus:
         ):
             raise BadInput(f"{folder} is another party's", remedy="give the --state folder of the server")
         protocol.replay(record)
-    step = protocol.awaits
-    closing, is_opened = read_closing(folder, step), protocol.outcome is not None
-    closes, who = closing and closing[0], (protocol.answered, protocol.waiting_for)
-    return SessionStatus(folder, setup, step, *who, closes, is_opened, protocol.confirmations, protocol.failure)
+    return SessionStatus.of(folder, setup, protocol)

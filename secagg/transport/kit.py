@@ -9,8 +9,9 @@ telephone.
 A member joins by its kit (`join`): once the kit is checked against what the member's folder knows, the folder gets what
 it holds.
 
-The folder holds the keys in tls/ (`secagg.transport.enrolment`); beside it come plan.json and limits.toml. The same kit
-again changes nothing, and goes on where a crash has stopped the first time: every file is replaced in one step.
+The folder holds the keys in tls/ (`secagg.transport.enrolment`); beside it come plan.json, limits.toml and
+addresses.json. The same kit again changes nothing, and goes on where a crash has stopped the first time: every file is
+replaced in one step.
 """
 
 from __future__ import annotations
@@ -196,7 +197,7 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
 
 
 TLS = "tls"
-PLAN_FILE, LIMITS_FILE = "plan.json", "limits.toml"
+PLAN_FILE, LIMITS_FILE, ADDRESSES_FILE = "plan.json", "limits.toml", "addresses.json"
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,8 @@ def join(opened: OpenedKit, home: Path) -> Joined:
         shutil.rmtree(tls / NEXT, ignore_errors=True)
     plan = _place(home / PLAN_FILE, opened.kit.plan)
     limits = _place(home / LIMITS_FILE, opened.kit.limits)
+    addresses = opened.kit.addresses
+    _place(home / ADDRESSES_FILE, json.dumps(addresses, indent=1, sort_keys=True) + "\n" if addresses else "")
     return Joined(plan, limits, opened.register.changes_since(known))
 
 

@@ -19,7 +19,7 @@ from tests.architecture.source import PACKAGES, ROOT
 
 pytestmark = pytest.mark.long
 NAMES = ("alice", "bob", "carol")
-ABSENT = ("matplotlib", "sklearn", "opacus", "tenseal", "transformers", "diffusers", "pyarrow")
+ABSENT = ("prometheus_client", "matplotlib", "sklearn", "opacus", "tenseal", "transformers", "diffusers", "pyarrow")
 HIDDEN = shutil.ignore_patterns(".*", "build", "*.egg-info")
 
 

@@ -1,7 +1,7 @@
 """`secagg` for scripts and demos of many commands: forked from a process that has loaded it, and so there at once.
 
 `python -m tests.cli.forks SOCKET` is that process. The script that `write_command` makes hands it words, folder and
-streams, waits for the exit code, and takes the command with it when it is killed.
+streams, waits for the exit code, passes SIGTERM on, and takes the command with it when it is killed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,17 @@ LOADED_LATE = (
 
 CALLER = """\
 #!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
 words = sys.argv[1:]
 if words[:2] == ["-m", "secagg"]:
     words = words[2:]
 with socket.socket(socket.AF_UNIX) as line:
     line.connect({address!r})
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(line.send(b"T")))
     socket.send_fds(line, [json.dumps([words, os.getcwd(), dict(os.environ)]).encode()], [0, 1, 2])
     code = line.recv(1)
-sys.exit(code[0] if code else 1)
+sys.exit(code[0] if code else 143 if stopped else 1)
 """
 
 
@@ -117,8 +119,9 @@ def _become(line: socket.socket) -> None:
 
 
 def _end_with(line: socket.socket) -> None:
-    """Die as soon as the caller is gone."""
-    line.recv(1)
+    """Pass the caller's SIGTERM on, and die as soon as it is gone."""
+    while line.recv(1):
+        os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -41,10 +41,10 @@ def test_commands_of_the_kit_are_ready_to_run(secagg: Command, kits: Path) -> No
 
 @pytest.mark.parametrize(
     ("role", "words"),
-    [(SERVER, "secagg server --plan"), ("alice", "--server localhost:7443")],
+    [(SERVER, "secagg server --home"), ("alice", "secagg client --home")],
 )
 def test_next_command_is_that_of_the_role(secagg: Command, kits: Path, role: str, words: str) -> None:
-    """A server is told to listen where the kit says, a client where to call."""
+    """The command that comes next is that of the party's role, by its folder."""
     said = secagg("join", kits / "kits" / f"{role}.kit", "--home", kits / "home" / role)
     assert (said.code, words in said.out.splitlines()[-1]) == (0, True)
 

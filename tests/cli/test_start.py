@@ -14,6 +14,7 @@ from tests.cli.command import Command
 
 OF_EXTRAS = {
     "matplotlib",
+    "prometheus_client",
     "sklearn",
     "opacus",
     "jinja2",

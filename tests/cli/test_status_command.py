@@ -1,6 +1,8 @@
 """`secagg status`: where a server's sessions stand, by the folder alone, at every moment of a session."""
 
 import asyncio
+import json
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -101,3 +103,28 @@ def test_only_a_server_tells_where_a_session_stands(secagg: Command, tmp_path: P
     with pytest.raises(BadInput, match="is another party's"):
         status_of(world.home(1))
     assert secagg("status", "--state", tmp_path / "none").code == 2
+
+
+def test_watching_prints_a_line_for_each_change(
+    secagg: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pipe each change of a session is one line, the last one how it ended; before the session there is none."""
+    world = make_session(tmp_path / "world")
+    asyncio.run(SessionRun(world).run())
+    records, state = read_transcript(world.transcript(SERVER)), tmp_path / "watched"
+    looks = iter([3, 3, 5, len(records)])
+
+    def later(_: float) -> None:
+        shutil.rmtree(state, ignore_errors=True)
+        until(records[: next(looks)], state / "session")
+
+    monkeypatch.setattr("secagg.cli.status.time.sleep", later)
+    said = secagg("status", "--state", state, "--watch", "1")
+    lines = said.out.splitlines()
+    assert (said.code, len(lines)) == (0, 3)
+    assert ["under way" in line for line in lines] == [True, True, False]
+    assert lines[-1].endswith("round 1 of 1: over")
+    looks = iter([3, len(records)])
+    shutil.rmtree(state)
+    said = secagg("status", "--state", state, "--watch", "1", "--json", "-")
+    assert [json.loads(line)["state"] for line in said.out.splitlines()] == ["under way", "over"]

@@ -1,5 +1,7 @@
 """What a party must keep to itself never stands in any transcript, and its sealed memory opens for nobody else."""
 
+import logging
+from base64 import b64encode
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,9 @@ class Watched(SessionRun):
         return session
 
 
-async def test_no_secret_stands_in_a_transcript(tmp_path: Path) -> None:
-    """Keys, seeds, key shares of survivors, vectors and identity keys are in no transcript, nor in any other file."""
+async def test_no_secret_stands_in_a_transcript(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Keys, seeds, key shares of survivors, vectors and identity keys are in no transcript, other file or log line."""
+    caplog.set_level(logging.DEBUG)
     world = make_session(tmp_path, clients=4, dropouts=1)
     federation = Watched(world)
     await federation.run(leaving={LOST: "UploadHeader"})
@@ -60,6 +63,8 @@ async def test_no_secret_stands_in_a_transcript(tmp_path: Path) -> None:
     written = [path.read_bytes() for path in world.folder.rglob("*") if path.is_file()] + federation.disk
     for secret in federation.secrets | vectors | private:
         assert not any(secret in content for content in written)
+        assert not any(form in caplog.text for form in (secret.hex(), str(secret)[2:-1], b64encode(secret).decode()))
+    assert "waiting for" in caplog.text
 
 
 async def test_upload_is_not_the_vector(world: SimulatedSession) -> None:

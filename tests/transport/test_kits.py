@@ -68,7 +68,11 @@ def test_member_joins_by_its_kit(members: Path) -> None:
     assert joined.plan.read_text() == (members / "planned.json").read_text()
     assert joined.limits.read_text() == limits_text()
     files = {"key.pem", "identity.key", "request.json", "ca.pem", "cert.pem", "roster.json", "register.json"}
-    assert set(content_of(members / "bob")) == {f"tls/{name}" for name in files} | {"plan.json", "limits.toml"}
+    assert set(content_of(members / "bob")) == {f"tls/{name}" for name in files} | {
+        "plan.json",
+        "limits.toml",
+        "addresses.json",
+    }
 
 
 def test_same_kit_again_changes_nothing(members: Path) -> None:
