@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +16,7 @@ from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
+    DeclineReasonOption,
     FormatOption,
     ModelFileOption,
     PlanOption,
@@ -25,9 +28,9 @@ from secagg.cli.options import (
 )
 from secagg.cli.schema import OWN
 from secagg.data.sources import kinds_of_files
-from secagg.errors import SessionAborted
+from secagg.errors import BadInput, SecaggError, SessionAborted
 from secagg.features.local_records import look_at_own
-from secagg.federation import Client, session_folder
+from secagg.federation import Client, decline_plan, session_folder
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import LEAST_PATIENCE
 from secagg.protection.messages import Outcome
@@ -55,31 +58,48 @@ def client(
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
+    decline_reason: DeclineReasonOption = "",
+    decline: Annotated[
+        bool,
+        typer.Option(help="Where this member refuses the plan, or ends before its upload, tell those who wait for it."),
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
 
     Where the protection lets a client speak once, it uploads and leaves; run the same command again, later, for the
     outcome.
+
+    A client that refuses the plan, or is stopped (Ctrl-C, SIGTERM) before its upload, signs and sends that it declines
+    the round, so that nobody waits for it: without the policy's reason, which may disclose something. Started again
+    while others are still awaited, it takes part all the same.
     """
     keep_to_owner()
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that it declines, too
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
-    member = Client(
-        plan,
-        server=server,
-        data=data,
-        policy=policy,
-        state=state,
-        tls=tls,
-        backbone=backbone,
-        model=model,
-        aggregators=found if len(found) == len(aggregators or []) else {},
-        stays=stay,
-        wait=wait,
-        said=speaker.say,
-        reading=partial(speaker.progress, "reading the records"),
-    )
+    addresses = found if len(found) == len(aggregators or []) else {}
+    try:
+        member = Client(
+            plan,
+            server=server,
+            data=data,
+            policy=policy,
+            state=state,
+            tls=tls,
+            backbone=backbone,
+            model=model,
+            aggregators=addresses,
+            stays=stay,
+            wait=wait,
+            decline=decline_reason if decline else None,
+            said=speaker.say,
+            reading=partial(speaker.progress, "reading the records"),
+        )
+    except (BadInput, KeyboardInterrupt):
+        if decline and not dry_run:
+            _decline(speaker, decline_plan(plan, server=server, tls=tls, aggregators=addresses, reason=decline_reason))
+        raise
     setup, records = member.setup, member.records
     if records.bad:
         speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
@@ -102,6 +122,15 @@ def client(
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
     speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
+
+
+def _decline(speaker: Speaker, declining: Coroutine[Any, Any, tuple[str, ...]]) -> None:
+    """Decline a plan that this member has refused; say who knows. What hinders that is no error of its own."""
+    try:
+        heard = ", ".join(asyncio.run(declining)) or "nobody"
+        speaker.say(f"declined: {heard} will not wait for this client")
+    except SecaggError as error:
+        speaker.say(f"the server does not know that this member declines: {error}")
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:

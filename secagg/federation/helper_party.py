@@ -12,7 +12,7 @@ from secagg.errors import NotNow, ProtocolViolation, SessionAborted
 from secagg.plan_facts.facts import may_return
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
-from secagg.protection.messages import Outcome, Return
+from secagg.protection.messages import Decline, Outcome, Return
 from secagg.session import AggregatorWork, Connection, MemberSession, Rounds, RoundSetup, begin_transcript
 from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.rounds import opening_after
@@ -86,8 +86,12 @@ class FederationHelper:
         return await self._uploads[round_digest].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Refuse every message, as an aggregator receives uploads only. Raises ProtocolViolation."""
-        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
+        """Pass a client's `Decline` to the session of its round. Raises ProtocolViolation for every other message."""
+        if (body := peek(frame)).step != tag_of(Decline):
+            raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
+        if body.round_digest not in self._uploads:
+            raise NotNow("this aggregator does not take uploads of this session yet")
+        return await self._uploads[body.round_digest].submit(member, frame)
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """Refuse every request for a file: an aggregator has none to give. Raises ProtocolViolation."""

@@ -15,6 +15,8 @@ CLOSING_FILE = "closing"
 A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at a deadline; a longer gap shows that the process was stopped."""
+REMIND_SECONDS = 60.0
+"""Seconds between two lines of a log that say who is still awaited."""
 _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
@@ -73,6 +75,14 @@ class Deadline:
             self._put_off(now)
         self._looked = now
         return self._closes + min(waited, self._slack / 2) - now
+
+    def close_in(self, seconds: float) -> None:
+        """Let the step close so many seconds from now, as the party's operator wants. Raises BadInput (disk).
+
+        A restarted party waits for no more than the step's whole time again.
+        """
+        self._closes = self._clock() + seconds
+        self._keep()
 
     def extend(self) -> bool:
         """Restart the step's whole time now; return False if that was done before. Raises BadInput (disk)."""
