@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,11 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
-from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_columns
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
-    DeclineReasonOption,
     FormatOption,
     ModelFileOption,
     PlanOption,
@@ -33,7 +33,7 @@ from secagg.features.local_records import look_at_own
 from secagg.federation import Client, decline_plan, session_folder
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import LEAST_PATIENCE
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import MAX_DECLINE_REASON, Outcome
 from secagg.scoring.card import card_of, write_card
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
@@ -41,6 +41,14 @@ from secagg.session.rounds import following_setup
 from secagg.session.sealed_state import recall_state
 from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
+from secagg.wire import Text
+
+
+def _read_reason(text: str) -> str:
+    """Return the option --decline-reason. Raises BadInput for a text that is too long, or cannot be shown."""
+    if problem := Text(0, MAX_DECLINE_REASON).problem(text):
+        raise BadInput(f"--decline-reason: {problem}", remedy="write one short line, or leave it out")
+    return text
 
 
 def client(
@@ -58,7 +66,9 @@ def client(
     aggregators: AggregatorsOption = None,
     stay: StayOption = False,
     wait: WaitOption = LEAST_PATIENCE,
-    decline_reason: DeclineReasonOption = "",
+    decline_reason: Annotated[
+        str, typer.Option(callback=_read_reason, help="A reason that those who wait for it may read; none by default.")
+    ] = "",
     decline: Annotated[
         bool,
         typer.Option(help="Where this member refuses the plan, or ends before its upload, tell those who wait for it."),
@@ -79,7 +89,8 @@ def client(
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
     addresses = found if len(found) == len(aggregators or []) else {}
-    try:
+    declines = partial(decline_plan, plan, server=server, tls=tls, aggregators=addresses, reason=decline_reason)
+    with _declining(speaker, declines if decline and not dry_run else None):
         member = Client(
             plan,
             server=server,
@@ -96,23 +107,42 @@ def client(
             said=speaker.say,
             reading=partial(speaker.progress, "reading the records"),
         )
-    except (BadInput, KeyboardInterrupt):
-        if decline and not dry_run:
-            _decline(speaker, decline_plan(plan, server=server, tls=tls, aggregators=addresses, reason=decline_reason))
-        raise
-    setup, records = member.setup, member.records
-    if records.bad:
-        speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
+    if member.records.bad:
+        bad, total = member.records.bad, len(member.records)
+        speaker.say(f"{bad} of {total} records count for nothing: malformed, or without a direction")
     if dry_run:
         _explain_dry_run(speaker, member, data)
-        return
+    else:
+        _take_part(speaker, member, state)
+
+
+@contextmanager
+def _declining(speaker: Speaker, declines: Callable[[], Coroutine[Any, Any, tuple[str, ...]]] | None) -> Iterator[None]:
+    """Decline the plan by `declines`, if any, where it is refused in this context, or interrupted; say who knows.
+
+    What hinders that is no error of its own.
+    """
+    try:
+        yield
+    except (BadInput, KeyboardInterrupt):
+        if declines is not None:
+            try:
+                heard = ", ".join(asyncio.run(declines())) or "nobody"
+                speaker.say(f"declined: {heard} will not wait for this client")
+            except SecaggError as error:
+                speaker.say(f"the server does not know that this member declines: {error}")
+        raise
+
+
+def _take_part(speaker: Speaker, member: Client, state: Path) -> None:
+    """Run the plan's sessions, and say how they ended, or that the client may come back later."""
     try:
         sessions = asyncio.run(member.sessions())
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
         raise
-    due = following_setup(*sessions[-1]) if sessions else setup
+    due = following_setup(*sessions[-1]) if sessions else member.setup
     budget, spent = _budget(member)
     if due is not None:
         title = f"Uploaded, round {due.number} of {due.rounds}; run the same command again, later, for the outcome"
@@ -121,16 +151,7 @@ def client(
         return
     content = _client_content(sessions, state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
-    speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
-
-
-def _decline(speaker: Speaker, declining: Coroutine[Any, Any, tuple[str, ...]]) -> None:
-    """Decline a plan that this member has refused; say who knows. What hinders that is no error of its own."""
-    try:
-        heard = ", ".join(asyncio.run(declining)) or "nobody"
-        speaker.say(f"declined: {heard} will not wait for this client")
-    except SecaggError as error:
-        speaker.say(f"the server does not know that this member declines: {error}")
+    speaker.result(content, two_columns("The session is over", rows_of(content) + absent_rows(content) + own + spent))
 
 
 def _budget(member: Client) -> tuple[dict[str, Any], list[tuple[str, str]]]:
@@ -178,8 +199,9 @@ def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> 
     vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     names = [setup.roster.name(member) for member in outcome.members]
+    missing = [setup.roster.name(each) for each in setup.context.clients if each not in outcome.members]
     return {
-        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
+        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names), "missing": missing}),
         "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),

@@ -11,6 +11,7 @@ import typer
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
+from secagg.cli.control import listening
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.facts import patience
@@ -47,7 +48,8 @@ def take_part(
             write_synced(folder / "address", address.encode())
             speaker.say(f"listening on {address}")
         try:
-            async with Link(credentials, server, patience(setup.plan)) as link:
+            controlled = listening(state, lambda: federation.current, speaker.say)
+            async with Link(credentials, server, patience(setup.plan)) as link, controlled:
                 if not (folder / FILE_NAME).exists():
                     await federation.greet()
                     await link.check_plan(setup.plan.digest)

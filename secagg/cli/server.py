@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import PartySpeaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, absent_rows, rows_of, two_columns
+from secagg.cli.control import listening
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
@@ -37,7 +38,7 @@ def server(
     server = Server(plan, state=state, tls=tls, listen=listen, approvals=approvals, said=speaker.say)
 
     async def serve() -> Stage:
-        async with server:
+        async with server, listening(state, lambda: server.federation.current, speaker.say):
             return await server.last_stage()
 
     last = asyncio.run(serve())
@@ -50,8 +51,11 @@ def server(
     if outcome is None:
         raise BadInput("the last session has no outcome", remedy="start the server again")
     write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+    missing = [setup.roster.name(each) for each in setup.context.clients if each not in outcome.members]
     content: dict[str, Any] = {
         "members": [setup.roster.name(member) for member in outcome.members],
+        "missing": missing,
+        "declined": [name for name in last.session.declined if name in missing],
         "survivors": len(outcome.members),
         "clients": len(setup.roster.clients),
         "rounds": setup.rounds,
@@ -71,4 +75,4 @@ def server(
     if server.approvals is not None:
         content["approvals"] = content_of(server.approvals)
     write_synced(folder / RESULT_FILE, json.dumps(content, indent=2).encode())
-    speaker.result(content, two_columns("The sum is opened", rows_of(content)))
+    speaker.result(content, two_columns("The sum is opened", [*rows_of(content), *absent_rows(content)]))

@@ -60,8 +60,8 @@ class FederationClient:
     (`secagg.federation.rejoin`); its private state from rounds before then is not used.
     `stays`: wait for every outcome even where a client may speak once in each session and be gone; with cohorts it
     does, for those that are drawn next need its signature. `decline`: the reason, which may be empty, of the `Decline`
-    that it sends where it ends on its own, or is interrupted, before its vector is protected; None sends none. Raises BadInput on a machine that lacks what the plan's
-    protection needs.
+    that it sends where it ends on its own, or is interrupted, before its vector is protected; None sends none. Raises
+    BadInput on a machine that lacks what the plan's protection needs.
     """
 
     setup: RoundSetup

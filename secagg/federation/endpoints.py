@@ -165,9 +165,9 @@ class Client:
     are the plan's classes by name. `server` is HOST:PORT, `aggregators` the address of each by its name. `stays`: wait
     for the outcome even where the protection lets a client upload and be gone. `wait`: seconds for the server to be
     there. `decline`: the reason, which may be empty, that others get if this client ends on its own, or is cancelled,
-    before its vector is protected (`send_decline`); by None they get nothing. `reading` is entered while records are read, once the plan is accepted, and gives what is told of progress.
-    Start it again over the same state after a crash: only the same bytes are ever sent again. Raises BadInput or
-    PlanRefused.
+    before its vector is protected (`send_decline`); by None they get nothing. `reading` is entered while records are
+    read, once the plan is accepted, and gives what is told of progress. Start it again over the same state after a
+    crash: only the same bytes are ever sent again. Raises BadInput or PlanRefused.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.errors import NotNow, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.plan_facts.facts import may_return
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
@@ -44,6 +44,13 @@ class FederationHelper:
     def __post_init__(self) -> None:
         self._rounds = Rounds(self.setup)
         self.setup.protection.check_machine()
+
+    @property
+    def current(self) -> AggregatorWork:
+        """An aggregator's work in the latest round that it has begun. Raises BadInput where there is none."""
+        if not self._uploads:
+            raise BadInput("no uploads are awaited here", remedy="control the server, or wait until a round begins")
+        return list(self._uploads.values())[-1]
 
     async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
         """Run the plan's sessions, one for each round, in order; return each session with its outcome.

@@ -135,10 +135,23 @@ class AggregatorWork:
         if len(self._receipts) < (needed := self._setup.protection.fewest(self._context)):
             problem = f"{len(self._receipts)} clients have uploaded; at least {needed} are needed"
             raise BadInput(problem, remedy="wait for more of them, extend the wait or cancel the session at the server")
-        deadline.close_in(0.0)  # for the next life, if this one ends here
+        deadline.close_now()  # for the next life, if this one ends here
         _log.warning("%s: the operator goes on without %s", self._setup.label, absent)
         self._complete.set()
         return f"goes on without {absent}"
+
+    def extend(self, seconds: int) -> str:
+        """Add `seconds` to the collection's time; return how long it is now. Raises BadInput for `MOST_ADDED` or more.
+
+        The server's own wait for this aggregator goes on as it was.
+        """
+        left = self._waiting().add(seconds)
+        _log.warning("%s: the operator extends the wait by %d s: %.0f s left", self._setup.label, seconds, left)
+        return f"{left:.0f} s left"
+
+    async def cancel(self) -> str:
+        """Raise BadInput, as the server's operator alone cancels a session."""
+        raise BadInput("an aggregator cancels no session", remedy="cancel it at the server")
 
     def _waiting(self) -> Deadline:
         if self._deadline is None:

@@ -15,6 +15,8 @@ CLOSING_FILE = "closing"
 A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at a deadline; a longer gap shows that the process was stopped."""
+MOST_ADDED = 7 * 86_400
+"""The most seconds by which an operator extends a wait at a time."""
 REMIND_SECONDS = 60.0
 """Seconds between two lines of a log that say who is still awaited."""
 _MOST_GRACE = 10.0
@@ -76,13 +78,22 @@ class Deadline:
         self._looked = now
         return self._closes + min(waited, self._slack / 2) - now
 
-    def close_in(self, seconds: float) -> None:
-        """Let the step close so many seconds from now, as the party's operator wants. Raises BadInput (disk).
-
-        A restarted party waits for no more than the step's whole time again.
-        """
-        self._closes = self._clock() + seconds
+    def close_now(self) -> None:
+        """End the step's time, as the party's operator wants. Raises BadInput (disk)."""
+        self._closes = self._clock()
         self._keep()
+
+    def add(self, seconds: int) -> float:
+        """Add seconds, 1 to MOST_ADDED, to the step's time, as the party's operator wants; return how many are left.
+
+        A restarted party waits for no more than the step's own time again. Raises BadInput for another number, or when
+        the disk refuses.
+        """
+        if not 1 <= seconds <= MOST_ADDED:
+            raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=f"give 1 to {MOST_ADDED} seconds")
+        self._closes = max(self._closes, self._clock()) + seconds
+        self._keep()
+        return self.left()
 
     def extend(self) -> bool:
         """Restart the step's whole time now; return False if that was done before. Raises BadInput (disk)."""

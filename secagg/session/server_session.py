@@ -52,8 +52,6 @@ from secagg.session.transcripts import begin_transcript
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, payload_of, peek, sign_frame
 from secagg.wire import tag_of
 
-_MOST_EXTENSION = 7 * 86_400
-"""The most seconds by which the server's operator may extend a wait at a time."""
 _SHORT = 1 << 13
 """The longest frame, in bytes, that is checked on the event loop; longer ones hold many signatures."""
 _NAMED = 8
@@ -112,6 +110,11 @@ class ServerSession:
         """The random draw of all rounds' clients, once this session has made it; None in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
+
+    @property
+    def declined(self) -> tuple[str, ...]:
+        """Names of the clients that have declined the round and sent nothing since."""
+        return self._protocol.declined
 
     @property
     def acknowledgements(self) -> Mapping[int, bytes]:
@@ -204,19 +207,16 @@ class ServerSession:
             raise BadInput(f"too few have confirmed the outcome: {answered}", remedy="wait, or extend the wait")
         if protocol.is_short:
             raise BadInput(f"too few have answered {protocol.step_in_words} for a sum: {answered}", remedy=remedy)
-        deadline.close_in(0.0)
+        deadline.close_now()
         self._log.warning("the operator goes on without %s", absent)
         self._wake()
         return f"goes on without {absent}"
 
     def extend(self, seconds: int) -> str:
-        """Add `seconds` to the present wait; return how long it is now. Raises BadInput for more than a week."""
-        deadline = self._waiting()
-        if not 1 <= seconds <= _MOST_EXTENSION:
-            raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=f"give 1 to {_MOST_EXTENSION} seconds")
-        deadline.close_in(max(0.0, deadline.left()) + seconds)
-        self._log.warning("the operator extends the wait by %d s: %.0f s left", seconds, deadline.left())
-        return f"{deadline.left():.0f} s left"
+        """Add `seconds` to the present wait; return how long it is now. Raises BadInput for more than `MOST_ADDED`."""
+        left = self._waiting().add(seconds)
+        self._log.warning("the operator extends the wait by %d s: %.0f s left", seconds, left)
+        return f"{left:.0f} s left"
 
     async def cancel(self) -> str:
         """End the session by a signed abort to everybody; return its reason. Raises BadInput once a sum is opened."""

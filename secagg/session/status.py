@@ -18,6 +18,8 @@ from secagg.transcript import FILE_NAME, peek, read_transcript
 class SessionStatus:
     """Progress of a session: awaited message (`step`), parties that sent it (`heard`), and others (`waiting_for`).
 
+    `declined` are the clients that said that they stay away.
+
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
     `confirmations`: how many acknowledgements of the outcome there are, and how many make it a result.
     """
@@ -27,6 +29,7 @@ class SessionStatus:
     step: str
     heard: tuple[str, ...]
     waiting_for: tuple[str, ...]
+    declined: tuple[str, ...]
     closes: float | None
     is_opened: bool
     confirmations: tuple[int, int]
@@ -56,5 +59,5 @@ def status_of(folder: Path) -> SessionStatus:
         protocol.replay(record)
     step = protocol.awaits
     closing, is_opened = read_closing(folder, step), protocol.outcome is not None
-    closes, who = closing and closing[0], (protocol.answered, protocol.waiting_for)
+    closes, who = closing and closing[0], (protocol.answered, protocol.waiting_for, protocol.declined)
     return SessionStatus(folder, setup, step, *who, closes, is_opened, protocol.confirmations, protocol.failure)
