@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -85,7 +85,7 @@ def client(
     while others are still awaited, it takes part all the same.
     """
     keep_to_owner()
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that it declines, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the command as Ctrl-C does
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
     addresses = found if len(found) == len(aggregators or []) else {}
@@ -120,24 +120,30 @@ def client(
 def _declining(speaker: Speaker, declines: Callable[[], Coroutine[Any, Any, tuple[str, ...]]] | None) -> Iterator[None]:
     """Decline the plan by `declines`, if any, where it is refused in this context, or interrupted; say who knows.
 
-    What hinders that is no error of its own.
+    Where no server is there, nobody waits for this member yet, and the refusal is all that is said.
     """
     try:
         yield
     except (BadInput, KeyboardInterrupt):
         if declines is not None:
-            try:
+            with suppress(SecaggError):
                 heard = ", ".join(asyncio.run(declines())) or "nobody"
                 speaker.say(f"declined: {heard} will not wait for this client")
-            except SecaggError as error:
-                speaker.say(f"the server does not know that this member declines: {error}")
         raise
 
 
 def _take_part(speaker: Speaker, member: Client, state: Path) -> None:
     """Run the plan's sessions, and say how they ended, or that the client may come back later."""
+
+    async def run() -> list[tuple[RoundSetup, Outcome]]:
+        if (task := asyncio.current_task()) is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await member.sessions()
+
     try:
-        sessions = asyncio.run(member.sessions())
+        sessions = asyncio.run(run())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
