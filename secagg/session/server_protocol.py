@@ -253,9 +253,10 @@ class ServerProtocol:
         """End the present step. If the session cannot go on, no step follows, and `failure` gives the reason."""
         if self._step is None:
             raise MalformedMessage("closed", "there is no step left to close")
+        too_few = self._too_few_left
         self._past.add(self.awaits)
-        if self._too_few_left:
-            self._fail(self._too_few_left)
+        if too_few:
+            self._fail(too_few)
             return
         try:
             following, messages = self._step.close()
