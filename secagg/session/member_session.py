@@ -430,7 +430,7 @@ class MemberSession:
 
         def say() -> None:
             left = f"up to {left:.0f} s by the plan" if (left := closes - clock()) > 0 else "longer than planned"
-            self._progress(f"{setup.label}: waiting for the server's {tag_of(expected)}, {left}")
+            self._progress(f"waiting for the server's {tag_of(expected)} ({setup.label}): {left}")
 
         async def remind() -> None:
             while True:

@@ -234,5 +234,5 @@ async def test_client_says_each_minute_how_long_it_may_wait(tmp_path: Path, monk
         party.cancel()
     await asyncio.wait(parties)
     label = f"plan {world.setup.plan.digest.hex()[:8]}, round 1 of 1"
-    assert f"{label}: waiting for the server's Directory, up to 7200 s by the plan" in said
+    assert f"waiting for the server's Directory ({label}): up to 7200 s by the plan" in said
     assert read_transcript(world.transcript(1))
