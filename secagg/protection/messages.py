@@ -194,7 +194,7 @@ class Decline:
     """A client's signed message that it stays away from a round; the `reason` is its own choice, and may be empty.
 
     It has the effect of an absence and no other: the receiver does not wait for this client. Its frame stands outside
-    the transcripts' chains (`head` and `seen` are zero), and what the client sends after it withdraws it.
+    the transcripts' chains (`head` and `seen` are zero), and the next new message of the client withdraws it.
     """
 
     reason: Annotated[str, Text(0, MAX_DECLINE_REASON)] = ""

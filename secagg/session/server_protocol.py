@@ -142,8 +142,8 @@ class ServerProtocol:
         """Return whether a member's message (`frame`) belongs to the current step and is new.
 
         False for an exact repetition and for a message of a step that is over (its sender learns at the next one
-        whether it is still part of the session). True for a repetition by which a client withdraws its decline. Raises
-        ProtocolViolation for a second, different frame, or for one of a step that has not begun.
+        whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
+        of a step that has not begun.
         """
         if body.step == tag_of(Decline):
             return self._is_decline_wanted(member, body)
@@ -151,7 +151,7 @@ class ServerProtocol:
         if known is not None:
             if known != hashlib.sha256(frame).digest():
                 raise ProtocolViolation(member, f"sent a second, different {body.step}")
-            return member in self._declined and body.step == self.awaits
+            return False
         if body.step in self._past:
             return False
         if body.step not in (self.awaits, tag_of(Abort)):
@@ -161,7 +161,7 @@ class ServerProtocol:
     def _is_decline_wanted(self, member: int, body: FrameBody) -> bool:
         """Return whether a `Decline` changes anything. Raises ProtocolViolation for one after an upload, or of others.
 
-        One that comes twice, or after the uploads, changes nothing.
+        A second one, and one after the uploads, change nothing: a client declines a round once.
         """
         if member not in self._setup.context.identities:
             raise ProtocolViolation(member, "declines a round of which it is no client")
@@ -169,13 +169,14 @@ class ServerProtocol:
             raise ProtocolViolation(member, "declines after its upload")
         if (body.head, body.seen) != (NOT_SEEN, NOT_SEEN):
             raise ProtocolViolation(member, "declines in a frame that belongs to its transcript")
-        return self._step is not None and not self._uploads_are_closed and member not in self._declined
+        return self._step is not None and not self._uploads_are_closed and (member, body.step) not in self._taken
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Process a message that `is_wanted` approved. On MalformedMessage or ProtocolViolation nothing has changed."""
         step = self._step
         if body.step == tag_of(Decline):
             self._declined[member] = payload_of(body, Decline).reason
+            self._taken[member, body.step] = hashlib.sha256(frame).digest()
             return
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
@@ -293,12 +294,14 @@ class ServerProtocol:
 
         Where uploads go past the server it cannot know them, and leaves this to those who take them.
         """
+        if not self._declined:
+            return ""
         past_server = self._setup.protocol.handover is not None and bool(self.recipients)
         if self._step is None or self._uploads_are_closed or past_server:
             return ""
         clients = set(self._setup.context.clients)
         left = self._takers(self._step.expected & clients or clients)
-        if not self._declined or len(left) >= self._fewest:
+        if len(left) >= self._fewest:
             return ""
         return f"only {len(left)} of {len(clients)} clients are left; at least {self._fewest} are needed"
 

@@ -197,19 +197,28 @@ async def test_decline_counts_once(server: Waiting) -> None:
     assert received(server.world) == [(3, "Decline")]
 
 
-@pytest.mark.parametrize("was_joined", [False, True])
-async def test_client_that_comes_back_is_awaited_again(server: Waiting, was_joined: bool) -> None:
-    """Who declines and comes back while others are awaited takes part, whether it had joined before or not."""
-    await server.joins(*([3] if was_joined else []))
+async def test_client_that_comes_back_withdraws_its_decline(server: Waiting) -> None:
+    """Who declines and then joins takes part, in a restarted server's memory too; it declines no second time."""
     await server.session.submit(3, server.frame())
     assert server.session.declined == ("client-3",)
     await server.joins(3)
+    await server.session.submit(3, server.frame())
     assert server.session.declined == ()
-    await server.session.submit(3, server.frame())  # the same bytes again are a new decline
-    assert server.session.declined == ("client-3",)
+    assert received(server.world) == [(3, "Decline"), (3, "KeyAdvertisement")]
+    server.session._journal.close()
+    with closing(FusedJournal(server.world.transcript(0), Fuse())) as journal:
+        assert SessionRun(server.world).new_server(journal).declined == ()
+
+
+async def test_what_was_sent_before_a_decline_counts(server: Waiting) -> None:
+    """Who joins and then declines has joined; the same message again changes nothing, and nobody waits for the next."""
+    await server.joins(3)
+    await server.session.submit(3, server.frame())
     await server.joins(3, 1, 2, 4)
-    assert server.awaited == ()
-    assert await server.session.fetch(3, server.world.setup.context.round_digest, "Directory", 0.0) is None
+    assert received(server.world)[:3] == [(3, "KeyAdvertisement"), (3, "Decline"), (1, "KeyAdvertisement")]
+    server.session._protocol.close()
+    assert server.session._protocol.recipients["Directory"] == {1, 2, 3, 4}
+    assert server.awaited == ("client-1", "client-2", "client-4")
 
 
 async def test_client_that_comes_back_too_late_is_left_out(tmp_path: Path) -> None:
