@@ -45,7 +45,7 @@ from secagg.wire import Text
 
 
 def _read_reason(text: str) -> str:
-    """Return the option --decline-reason. Raises BadInput for a text that is too long, or cannot be shown."""
+    """Return the option --decline-reason. Raises BadInput for a text that is too long or unprintable."""
     if problem := Text(0, MAX_DECLINE_REASON).problem(text):
         raise BadInput(f"--decline-reason: {problem}", remedy="write one short line, or leave it out")
     return text

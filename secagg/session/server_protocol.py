@@ -14,15 +14,7 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
-from secagg.protection.messages import (
-    Abort,
-    Acknowledgement,
-    Announcement,
-    Confirmation,
-    Decline,
-    Outcome,
-    Taken,
-)
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Decline, Outcome, Taken
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
@@ -108,17 +100,17 @@ class ServerProtocol:
         """Names of the parties that may still answer the present step: they have not answered, left or declined."""
         expected = self._step.expected if self._step is not None else self.recipients.get(tag_of(Outcome), ())
         heard = {member for member, step in self._taken if step in (self.awaits, tag_of(Abort))}
-        return self._named(set(expected) - heard - self._declined.keys())
+        return self._names_of(set(expected) - heard - self._declined.keys())
 
     @property
     def declined(self) -> tuple[str, ...]:
         """Names of the clients that have declined the round and sent nothing since."""
-        return self._named(self._declined)
+        return self._names_of(self._declined)
 
     @property
     def answered(self) -> tuple[str, ...]:
         """Names of the parties that have answered the present step."""
-        return self._named(member for member, step in self._taken if step == self.awaits)
+        return self._names_of(member for member, step in self._taken if step == self.awaits)
 
     @property
     def present(self) -> frozenset[int]:
@@ -317,7 +309,7 @@ class ServerProtocol:
     def _uploads_are_closed(self) -> bool:
         return tag_of(self._setup.protocol.client.announcement) in self._past
 
-    def _named(self, members: Iterable[int]) -> tuple[str, ...]:
+    def _names_of(self, members: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._setup.roster.name(member) for member in sorted(members))
 
     @property
