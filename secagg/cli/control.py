@@ -68,10 +68,11 @@ async def _answer(
     path: Path, current: Callable[[], Waiting], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     try:
+        async with asyncio.timeout(_SECONDS):
+            line = await reader.readline()  # first, as a socket closed before it is read loses the answer
         if path.stat().st_mode & 0o077:  # noqa: ASYNC240 (takes microseconds)
             raise BadInput(f"others than its owner may use {path}", remedy=f"chmod 600 {path}")
-        async with asyncio.timeout(_SECONDS):
-            content = parse_json((await reader.readline()).decode(), object_pairs_hook=each_field_once)
+        content = parse_json(line.decode(), object_pairs_hook=each_field_once)
         answer = {"done": True, "said": await _carry_out(current(), content)}
     except BadInput as error:
         answer = {"done": False, "said": str(error)}
@@ -85,7 +86,7 @@ async def _carry_out(waiting: Waiting, content: Any) -> str:
     match content:
         case {"command": "go-on"} if len(content) == 1:
             return waiting.go_on()
-        case {"command": "extend", "seconds": int(seconds)} if len(content) == 2:
+        case {"command": "extend", "seconds": int(seconds)} if len(content) == 2 and seconds is not True:
             return waiting.extend(seconds)
         case {"command": "cancel"} if len(content) == 1:
             return await waiting.cancel()
