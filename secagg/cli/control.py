@@ -86,7 +86,7 @@ async def _carry_out(waiting: Waiting, content: Any) -> str:
     match content:
         case {"command": "go-on"} if len(content) == 1:
             return waiting.go_on()
-        case {"command": "extend", "seconds": int(seconds)} if len(content) == 2 and seconds is not True:
+        case {"command": "extend", "seconds": int(seconds)} if len(content) == 2 and not isinstance(seconds, bool):
             return waiting.extend(seconds)
         case {"command": "cancel"} if len(content) == 1:
             return await waiting.cancel()
