@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from secagg.cli.budget import budget_content, budget_rows, budget_sentence
-from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_columns
 from secagg.cli.home import at_home
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
@@ -28,12 +31,12 @@ from secagg.cli.options import (
 )
 from secagg.cli.schema import OWN
 from secagg.data.sources import kinds_of_files
-from secagg.errors import SessionAborted
+from secagg.errors import BadInput, SecaggError, SessionAborted
 from secagg.features.local_records import look_at_own
-from secagg.federation import Client, session_folder
+from secagg.federation import Client, decline_plan, session_folder
 from secagg.plan_facts.explanation import explain
 from secagg.plan_facts.facts import LEAST_PATIENCE
-from secagg.protection.messages import Outcome
+from secagg.protection.messages import MAX_DECLINE_REASON, Outcome
 from secagg.scoring.card import card_of, write_card
 from secagg.session import RoundSetup
 from secagg.session.outcome import HEAD_FILE, write_personal
@@ -41,6 +44,14 @@ from secagg.session.rounds import following_setup
 from secagg.session.sealed_state import recall_state
 from secagg.system.files import keep_to_owner
 from secagg.transcript import FILE_NAME, read_transcript
+from secagg.wire import Text
+
+
+def _read_reason(text: str) -> str:
+    """Return the option --decline-reason. Raises BadInput for a text that is too long or unprintable."""
+    if problem := Text(0, MAX_DECLINE_REASON).problem(text):
+        raise BadInput(f"--decline-reason: {problem}", remedy="write one short line, or leave it out")
+    return text
 
 
 @at_home("plan", "server", "policy", "state", "tls", "aggregators")
@@ -61,53 +72,90 @@ def client(
     wait: WaitOption = LEAST_PATIENCE,
     metrics: MetricsOption = None,
     hook: HookOption = None,
+    decline_reason: Annotated[
+        str, typer.Option(callback=_read_reason, help="A reason that those who wait for it may read; none by default.")
+    ] = "",
+    decline: Annotated[
+        bool,
+        typer.Option(help="Where this member refuses the plan, or ends before its upload, tell those who wait for it."),
+    ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
 ) -> None:
     """Take part in one session. Start again after a crash: only the same bytes are ever sent again.
 
     Where the protection lets a client speak once, it uploads and leaves; run the same command again, later, for the
     outcome.
+
+    A client that refuses the plan, or is interrupted (Ctrl-C) before its upload, signs and sends that it declines the
+    round, so that nobody waits for it: without the policy's reason, which may disclose something. Started again while
+    others are still awaited, it takes part all the same. SIGTERM, as of a supervisor, sends nothing: the client stops
+    at once with all that was done kept (exit code 75), and the same command goes on.
     """
     keep_to_owner()
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
-    member = Client(
-        plan,
-        server=server,
-        data=data,
-        policy=policy,
-        state=state,
-        tls=tls,
-        backbone=backbone,
-        model=model,
-        aggregators=found if len(found) == len(aggregators or []) else {},
-        stays=stay,
-        wait=wait,
-        said=speaker.say,
-        reading=partial(speaker.progress, "reading the records"),
-    )
-    setup, records = member.setup, member.records
-    if records.bad:
-        speaker.say(f"{records.bad} of {len(records)} records count for nothing: malformed, or without a direction")
+    addresses = found if len(found) == len(aggregators or []) else {}
+    declines = partial(decline_plan, plan, server=server, tls=tls, aggregators=addresses, reason=decline_reason)
+    with _declining(speaker, declines if decline and not dry_run else None):
+        member = Client(
+            plan,
+            server=server,
+            data=data,
+            policy=policy,
+            state=state,
+            tls=tls,
+            backbone=backbone,
+            model=model,
+            aggregators=addresses,
+            stays=stay,
+            wait=wait,
+            decline=decline_reason if decline else None,
+            said=speaker.say,
+            reading=partial(speaker.progress, "reading the records"),
+        )
+    if member.records.bad:
+        bad, total = member.records.bad, len(member.records)
+        speaker.say(f"{bad} of {total} records count for nothing: malformed, or without a direction")
     if dry_run:
         _explain_dry_run(speaker, member, data)
-        return
+    else:
+        _take_part(speaker, member, metrics, hook)
+
+
+@contextmanager
+def _declining(speaker: Speaker, declines: Callable[[], Coroutine[Any, Any, tuple[str, ...]]] | None) -> Iterator[None]:
+    """Decline the plan by `declines`, if any, where it is refused in this context, or interrupted; say who knows.
+
+    Where no server is there, nobody waits for this member yet, and the refusal is all that is said.
+    """
     try:
-        sessions = run_until_stopped(_sessions(member, speaker, metrics, hook))
+        yield
+    except (BadInput, KeyboardInterrupt):
+        if declines is not None:
+            with suppress(SecaggError):
+                heard = ", ".join(asyncio.run(declines())) or "nobody"
+                speaker.say(f"declined: {heard} will not wait for this client")
+        raise
+
+
+def _take_part(speaker: Speaker, member: Client, metrics: MetricsAddress | None, hook: Hook | None) -> None:
+    """Run the plan's sessions, and say how they ended, or that the client may come back later."""
+    try:
+        sessions = run_until_stopped(_sessions(member, speaker, metrics, hook), member.stop_declining)
     except SessionAborted:
         name, limit = member.policy.data_name, member.policy.budget
         speaker.say(budget_sentence(member.federation.ledger.account(None, name, limit), name))
         raise
-    due = following_setup(*sessions[-1]) if sessions else setup
+    due = following_setup(*sessions[-1]) if sessions else member.setup
     budget, spent = _budget(member)
     if due is not None:
         title = f"Uploaded, round {due.number} of {due.rounds}; run the same command again, later, for the outcome"
         title += "" if due.number == due.rounds else " and the next round"
-        speaker.result(_uploaded_content(due, state) | budget, two_columns(title, spent))
+        speaker.result(_uploaded_content(due, member.state) | budget, two_columns(title, spent))
         return
-    content = _client_content(sessions, state) | budget
+    content = _client_content(sessions, member.state) | budget
     own = [(f"own model, {name}", path) for name, path in content["personal"].items()]
-    speaker.result(content, two_columns("The session is over", rows_of(content) + own + spent))
+    speaker.result(content, two_columns("The session is over", rows_of(content) + absent_rows(content) + own + spent))
 
 
 async def _sessions(
@@ -163,8 +211,9 @@ def _client_content(sessions: list[tuple[RoundSetup, Outcome]], state: Path) -> 
     vectors = sum(each.context.upload_bytes for each, _ in sessions if not (each.is_draw or each.is_end))
     records = [record for folder in folders for record in read_transcript(folder / FILE_NAME)]
     names = [setup.roster.name(member) for member in outcome.members]
+    missing = [setup.roster.name(each) for each in setup.context.clients if each not in outcome.members]
     return {
-        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names)}),
+        **({"signed_by": names} if setup.is_end else {"members": names, "survivors": len(names), "missing": missing}),
         "promise": setup.facts.claim.sentence() if setup.facts.claim else None,
         "upload_bytes": vectors,
         "sent_bytes": vectors + sum(len(record.content) for record in records if record.kind == "sent"),

@@ -278,6 +278,11 @@ def rows_of(content: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), str(value)) for name, value in plain.items()]
 
 
+def absent_rows(content: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return rows that name a result's missing clients, and those of them that declined; none where nobody is named."""
+    return [(name, ", ".join(content[name])) for name in ("missing", "declined") if content.get(name)]
+
+
 def warn_of_programs(
     speaker: Speaker, backbones: Iterable[str | None], parameters: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from secagg.agreement.plan import read_plan
 from secagg.cli.console import Speaker, rows_of, two_columns
+from secagg.cli.control import listening
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
 from secagg.cli.monitor import Monitor, looking_at, run_until_stopped
@@ -60,7 +61,8 @@ def take_part(
             write_synced(folder / "address", address.encode())
             speaker.say(f"listening on {address}")
         try:
-            async with monitor, Link(credentials, server, patience(setup.plan)) as link:
+            controlled = listening(state, lambda: federation.current, speaker.say)
+            async with monitor, Link(credentials, server, patience(setup.plan)) as link, controlled:
                 if not (folder / FILE_NAME).exists():
                     await federation.greet()
                     await link.check_plan(setup.plan.digest)

@@ -40,6 +40,7 @@ generate: Make pictures from a session's slot means with a diffusion model, and 
 verify: Check transcripts offline: chain, signatures, every step, and what they prove of the published sum.
 audit: Measure what an adversary could have learnt from what it really saw.
 status: Say where each session of a server stands: who was heard, who is waited for, until when, or how it ended.
+control: End, extend or cancel the present wait of a server or aggregator that runs on this machine.
 confirm: Confirm an outcome by other parties' transcripts, where the server did not show that they have the same one.
 purge: Delete members' protected vectors of sessions that are over, and all sums and states but a plan's newest.
 attacks: List the attacks: what each is after, what it needs to see, who published it, and which adversaries use it.

@@ -246,14 +246,15 @@ async def _end_task(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def run_until_stopped(party: Coroutine[Any, Any, T]) -> T:
-    """Run a party to its end. On SIGTERM it stops at once with all kept: NotNow, exit code 75."""
+def run_until_stopped(party: Coroutine[Any, Any, T], stopping: Callable[[], None] = lambda: None) -> T:
+    """Run a party to its end. On SIGTERM call `stopping`, and stop at once with all kept: NotNow, exit code 75."""
 
     async def run() -> T:
         task, stopped = asyncio.ensure_future(party), asyncio.Event()
 
         def stop() -> None:
             stopped.set()
+            stopping()
             task.cancel()
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)

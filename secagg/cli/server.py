@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from secagg.cli.console import PartySpeaker, Speaker, rows_of, two_columns
+from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_columns
+from secagg.cli.control import listening
 from secagg.cli.home import at_home
 from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, position_of, run_until_stopped
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
@@ -56,7 +57,8 @@ def server(
     monitor = Monitor(speaker, server.credentials, server.federation.stages[0].setup.plan, state, metrics, hook)
 
     async def serve() -> Stage:
-        async with server, monitor.watch(partial(_position, server)):
+        controlled = listening(state, lambda: server.federation.current, speaker.say)
+        async with server, monitor.watch(partial(_position, server)), controlled:
             return await server.last_stage()
 
     last = run_until_stopped(serve())
@@ -69,8 +71,11 @@ def server(
     if outcome is None:
         raise BadInput("the last session has no outcome", remedy="start the server again")
     write_card(folder, card_of(setup, outcome.head_sha256.hex(), outcome.members))
+    missing = [setup.roster.name(each) for each in setup.context.clients if each not in outcome.members]
     content: dict[str, Any] = {
         "members": [setup.roster.name(member) for member in outcome.members],
+        "missing": missing,
+        "declined": [name for name in last.session.declined if name in missing],
         "survivors": len(outcome.members),
         "clients": len(setup.roster.clients),
         "rounds": setup.rounds,
@@ -90,7 +95,7 @@ def server(
     if server.approvals is not None:
         content["approvals"] = content_of(server.approvals)
     write_synced(folder / RESULT_FILE, json.dumps(content, indent=2).encode())
-    speaker.result(content, two_columns("The sum is opened", rows_of(content)))
+    speaker.result(content, two_columns("The sum is opened", [*rows_of(content), *absent_rows(content)]))
 
 
 async def _position(server: Server) -> Position:

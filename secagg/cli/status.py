@@ -117,6 +117,7 @@ def _tell(standing: SessionStatus) -> dict[str, Any]:
         "step": None if is_over else standing.step,
         "heard": None if standing.failure is not None else list(standing.heard),
         "waiting_for": [] if is_over else list(standing.waiting_for),
+        "declined": list(standing.declined),
         "until": closes.isoformat(timespec="seconds") if closes is not None else None,
         "seconds_left": round(closes.timestamp() - time.time()) if closes is not None else None,
         "result": str(standing.folder / RESULT_FILE) if (standing.folder / RESULT_FILE).exists() else None,

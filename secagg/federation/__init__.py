@@ -1,7 +1,7 @@
 """Execution of a plan's rounds, one protocol session each, at the server, the clients and the helpers."""
 
 from secagg.federation.client import FederationClient
-from secagg.federation.endpoints import Client, Result, Server, credentials_for, server_setup
+from secagg.federation.endpoints import Client, Result, Server, credentials_for, decline_plan, server_setup
 from secagg.federation.helper_party import FederationHelper
 from secagg.federation.recovery import open_ledger, recover_ledger, release_of, releases_in
 from secagg.federation.server import FederationServer, Stage
@@ -16,6 +16,7 @@ __all__ = [
     "Server",
     "Stage",
     "credentials_for",
+    "decline_plan",
     "open_ledger",
     "recover_ledger",
     "release_of",

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from secagg.agreement.policy import Policy
+from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
 from secagg.errors import (
     COUNTS,
@@ -23,6 +24,7 @@ from secagg.errors import (
     ServerAway,
     SessionAborted,
 )
+from secagg.federation.declining import send_decline
 from secagg.federation.recovery import release_of, release_until
 from secagg.ledger import Ledger
 from secagg.ledger.spending import Account, Release
@@ -46,7 +48,7 @@ from secagg.verification import note_plan
 from secagg.wire import decode, tag_of
 
 
-@dataclass(frozen=True)
+@dataclass
 class FederationClient:
     """A client that runs a plan's rounds in order, and can be started again after a crash.
 
@@ -57,7 +59,9 @@ class FederationClient:
     Where a session goes on without it, or it is not drawn for one, it returns in a later one, if the plan lets it
     (`secagg.federation.rejoin`); its private state from rounds before then is not used.
     `stays`: wait for every outcome even where a client may speak once in each session and be gone; with cohorts it
-    does, for those that are drawn next need its signature. Raises BadInput on a machine that lacks what the plan's
+    does, for those that are drawn next need its signature. `decline`: the reason, which may be empty, of the `Decline`
+    that it sends where it ends on its own, or is cancelled, before its vector is protected; None sends none: whoever
+    cancels it to start it again later sets that first. Raises BadInput on a machine that lacks what the plan's
     protection needs.
     """
 
@@ -70,6 +74,7 @@ class FederationClient:
     greet: Callable[[], Awaitable[object]]
     progress: Callable[[str], None]
     stays: bool = True
+    decline: str | None = None
 
     def __post_init__(self) -> None:
         self.setup.protection.check_machine()
@@ -199,11 +204,17 @@ class FederationClient:
             stays = self.stays or bool(setup.plan.cohort) or not setup.protection.speaks_once
             own = _RoundContributor(self, setup, private, folder, journal)
             session = MemberSession(setup, self.me, folder, journal, self.progress, own, stays=stays)
-            if session.outcome is None:
-                if not setup.is_draw and not session.is_protected:
-                    await compute_aside(own.vector)
-                await self.greet()
-            return await session.run(server, others), session.draw
+            try:
+                if session.outcome is None:
+                    if not setup.is_draw and not session.is_protected:
+                        await compute_aside(own.vector)
+                    await self.greet()
+                return await session.run(server, others), session.draw
+            except (BadInput, asyncio.CancelledError):
+                if self.decline is not None and session.outcome is None and not session.is_protected:
+                    heard = await send_decline(setup, self.me, self.decline, {**others, SERVER_INDEX: server})
+                    self.progress(f"declined: {', '.join(heard) or 'nobody'} will not wait for this client")
+                raise
 
     def _journal(self, setup: RoundSetup) -> Journal:
         """Open a session's transcript. Raises BadInput if an earlier one is lost and the upload may have begun."""

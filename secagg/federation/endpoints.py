@@ -21,6 +21,7 @@ from secagg.agreement.policy import read_policy
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, SessionAborted
 from secagg.federation.client import FederationClient
+from secagg.federation.declining import send_decline
 from secagg.federation.recovery import open_ledger, release_of
 from secagg.federation.server import FederationServer, Stage
 from secagg.plan_facts.countersigning import gather_approvals
@@ -169,9 +170,10 @@ class Client:
     is what it takes, too, or a data set in memory, or (features (n, d), labels (n,)) with labels that count from 0 or
     are the plan's classes by name. `server` is HOST:PORT, `aggregators` the address of each by its name. `stays`: wait
     for the outcome even where the protection lets a client upload and be gone. `wait`: seconds for the server to be
-    there. `reading` is entered while records are read, once the plan is accepted, and gives what is told of progress.
-    Start it again over the same state after a crash: only the same bytes are ever sent again. Raises BadInput or
-    PlanRefused.
+    there. `decline`: the reason, which may be empty, that others get if this client ends on its own, or is cancelled,
+    before its vector is protected (`send_decline`); by None they get nothing. `reading` is entered while records are
+    read, once the plan is accepted, and gives what is told of progress. Start it again over the same state after a
+    crash: only the same bytes are ever sent again. Raises BadInput or PlanRefused.
     """
 
     def __init__(
@@ -189,6 +191,7 @@ class Client:
         aggregators: Mapping[str, str] | None = None,
         stays: bool = True,
         wait: float = LEAST_PATIENCE,
+        decline: str | None = None,
         said: Said = lambda text: None,
         reading: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
     ) -> None:
@@ -214,7 +217,7 @@ class Client:
         greets = partial(greet, self.credentials, server, wait)
         meet = partial(_meet, self._link, greets, None if known else agreed.digest)
         self.federation = FederationClient(
-            self.setup, me, self.policy, ledger, self.state, self.records, meet, said, stays
+            self.setup, me, self.policy, ledger, self.state, self.records, meet, said, stays, decline
         )
 
     async def run(self) -> Result | None:
@@ -235,6 +238,32 @@ class Client:
                 for index, address in self._aggregators.items()
             }
             return await self.federation.run(link, others)
+
+    def stop_declining(self) -> None:
+        """Send no `Decline` from now on: for a program that cancels this client and starts it again later."""
+        self.federation.decline = None
+
+
+async def decline_plan(
+    plan: Path | str, *, server: str, tls: Path | str, aggregators: Mapping[str, str], reason: str
+) -> tuple[str, ...]:
+    """Decline the first round of a plan that this client has refused; return the names of those that know now.
+
+    Arguments as of `Client`; `reason` may be empty, and has at most `MAX_DECLINE_REASON` characters. Raises BadInput
+    for files that cannot be read, and for a server that runs another plan; NotNow where nobody can be reached.
+    """
+    credentials = credentials_for("client", Path(tls), lambda text: None)
+    setup = RoundSetup.of(read_plan(Path(plan)), credentials.roster)
+    me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
+    addresses = {SERVER_INDEX: server, **addresses_of(setup, aggregators)}
+    await asyncio.to_thread(greet, credentials, server, 0.0)
+    async with AsyncExitStack() as links:
+        opened = {
+            index: await links.enter_async_context(Link(credentials, address, patience(setup.plan), index))
+            for index, address in addresses.items()
+        }
+        await opened[SERVER_INDEX].check_plan(setup.plan.digest)
+        return await send_decline(setup, me, reason, opened)
 
 
 def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:

@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from secagg.errors import NotNow, ProtocolViolation, SessionAborted
+from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.plan_facts.facts import may_return
 from secagg.protection import LocalParty
 from secagg.protection.draw import Draw
-from secagg.protection.messages import Outcome, Return
+from secagg.protection.messages import Decline, Outcome, Return
 from secagg.session import AggregatorWork, Connection, MemberSession, Rounds, RoundSetup, begin_transcript
 from secagg.session.attachments import drop_openings, read_opening, session_folder
 from secagg.session.rounds import opening_after
@@ -44,6 +44,13 @@ class FederationHelper:
     def __post_init__(self) -> None:
         self._rounds = Rounds(self.setup)
         self.setup.protection.check_machine()
+
+    @property
+    def current(self) -> AggregatorWork:
+        """An aggregator's work in the latest round that it has begun. Raises BadInput where there is none."""
+        if not self._uploads:
+            raise BadInput("no uploads are awaited here", remedy="control the server, or wait until a round begins")
+        return list(self._uploads.values())[-1]
 
     async def run(self, server: Connection) -> list[tuple[RoundSetup, Outcome]]:
         """Run the plan's sessions, one for each round, in order; return each session with its outcome.
@@ -86,8 +93,12 @@ class FederationHelper:
         return await self._uploads[round_digest].upload(member, frame, parts)
 
     async def submit(self, member: int, frame: bytes) -> bytes:
-        """Refuse every message, as an aggregator receives uploads only. Raises ProtocolViolation."""
-        raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
+        """Pass a client's `Decline` to the session of its round. Raises ProtocolViolation for every other message."""
+        if (body := peek(frame)).step != tag_of(Decline):
+            raise ProtocolViolation(member, "speaks to an aggregator as if it were the server")
+        if body.round_digest not in self._uploads:
+            raise NotNow("this aggregator does not take uploads of this session yet")
+        return await self._uploads[body.round_digest].submit(member, frame)
 
     async def read(self, member: int, round_digest: bytes, digest: bytes) -> Path:
         """Refuse every request for a file: an aggregator has none to give. Raises ProtocolViolation."""

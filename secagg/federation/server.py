@@ -46,6 +46,7 @@ class FederationServer:
         self._stages: dict[bytes, Stage] = {}
         self._rounds: Rounds[Outcome] = Rounds(setup)
         self._reading: set[int] = set()
+        self._done = 0
         self._have_result: set[int] = set()
         self._handed = asyncio.Event()
         try:
@@ -58,6 +59,11 @@ class FederationServer:
     def stages(self) -> tuple[Stage, ...]:
         """Sessions begun so far, each with its round and folder, in the order of the rounds."""
         return tuple(self._stages.values())
+
+    @property
+    def current(self) -> ServerSession:
+        """The session that runs, or the last one once all have ended."""
+        return self.stages[min(self._done, len(self._stages) - 1)].session
 
     @property
     def is_over(self) -> bool:
@@ -80,9 +86,8 @@ class FederationServer:
         The next round does not wait until everybody has the outcome of the last one: they fetch it beside it.
         """
         await asyncio.to_thread(self.stages[0].setup.facts.load_libraries)
-        done = 0
-        while done < len(self._stages):
-            stage = self.stages[done]
+        while self._done < len(self._stages):
+            stage = self.stages[self._done]
             if (outcome := stage.session.outcome) is None:
                 outcome = await stage.session.find_outcome()
                 for doubt in stage.session.doubts:
@@ -93,7 +98,7 @@ class FederationServer:
                     await asyncio.to_thread(self._end, stage, outcome)
             await stage.session.announce(outcome)
             await stage.session.run()
-            done += 1
+            self._done += 1
         await self._hand_out()
         return self.stages[-1]
 

@@ -378,6 +378,7 @@ DRAW = Protection(
     proves=FOLLOWS,
     reveals=Return,  # no message of a draw: nothing is ever opened
     revealed="",
+    server_steps=(NonceCommitment, NonceReveal),
     steps=(NonceCommitment, NonceReveal),
     trust="nobody: no promise rests on the draw",
     sum_trust="nobody: a draw opens no sum",

@@ -463,6 +463,8 @@ class Protection:
     """The client's part."""
     begin_server: Callable[[Any], ServerState]
     """The server's first step."""
+    server_steps: tuple[type, ...]
+    """The messages that the server awaits, one for each of its steps, in order."""
     steps: tuple[type, ...]
     """Messages before which a client may vanish, first to last. A receipt stands for the upload's other parts, once the
     receiver of the first has given one."""

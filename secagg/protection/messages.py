@@ -9,12 +9,14 @@ from typing import Annotated, Any
 
 from secagg.agreement.roster import MAX_CLIENTS
 from secagg.crypto.labels import digest, number
-from secagg.wire import Items, Length, Range, encode, message
+from secagg.wire import Items, Length, Range, Text, encode, message
 
 MAX_VECTOR_BYTES = 2**40
 """The largest upload, or sum, that a message announces."""
 MAX_ATTACHED = (1 << 30) + (1 << 20)
 """The largest attachment: a state of 2³⁰ bytes, and its names."""
+MAX_DECLINE_REASON = 200
+"""The most characters of a reason in a `Decline`."""
 Index = Annotated[int, Range(1, MAX_CLIENTS)]
 Digest = Annotated[bytes, Length(32)]
 Signature = Annotated[bytes, Length(64)]
@@ -184,6 +186,18 @@ class Taken:
     """
 
     frame: Digest
+
+
+@message("Decline")
+@dataclass(frozen=True)
+class Decline:
+    """A client's signed message that it stays away from a round; the `reason` is its own choice, and may be empty.
+
+    It has the effect of an absence and no other: the receiver does not wait for this client. Its frame stands outside
+    the transcripts' chains (`head` and `seen` are zero), and the next new message of the client withdraws it.
+    """
+
+    reason: Annotated[str, Text(0, MAX_DECLINE_REASON)] = ""
 
 
 @message("Abort")

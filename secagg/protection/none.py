@@ -90,6 +90,7 @@ PROTECTION = Protection(
     proves="the published sum is the sum of the accepted uploads, each of which the server saw in clear",
     reveals=UploadHeader,
     revealed="vectors were uploaded in clear",
+    server_steps=(UploadHeader,),
     steps=(UploadHeader,),
     trust="the server, with every vector",
     sum_trust="the server",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import BadInput, NotNow, ProtocolViolation, SessionAborted
 from secagg.protection import LocalParty
 from secagg.protection.interface import CollectingState, Transition, WorkingState
-from secagg.session.deadline import LOOK_SECONDS, Deadline
+from secagg.protection.messages import Decline
+from secagg.session.deadline import LOOK_SECONDS, REMIND_SECONDS, Deadline
 from secagg.session.round_setup import RoundSetup, opening_noise_of
 from secagg.session.staging import Staging, read_vector
-from secagg.transcript import FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
+from secagg.transcript import NOT_SEEN, FrameBody, Journal, chain, make_body, open_frame, payload_of, peek, sign_frame
 from secagg.wire import tag_of
 
 _log = logging.getLogger("secagg.aggregator")
@@ -53,6 +54,8 @@ class AggregatorWork:
         self._folder = folder
         self._journal = journal
         self._dropped_out = dropped_out
+        self._declined: set[int] = set()
+        self._deadline: Deadline | None = None
         self._staging = Staging(folder)
         self._collecting: CollectingState | None = None
         self._is_closed = False
@@ -100,6 +103,7 @@ class AggregatorWork:
                 if member not in self._receipts:
                     self._staging.keep(member, part)
                     self._digests[member] = digest
+                    self._declined.discard(member)
                     self._journal.append("received", frame)
                     receipt = following.receipt(self._context, self._me, member)
                     self._receipts[member] = self._answer(member, frame, receipt)
@@ -107,6 +111,56 @@ class AggregatorWork:
                 self._collecting = following
                 self._look()
         return self._receipts[member]
+
+    async def submit(self, member: int, frame: bytes) -> bytes:
+        """Take a client's `Decline`, so that it is not waited for, in memory alone; return no bytes.
+
+        An upload that comes after it withdraws it. Raises ProtocolViolation or MalformedMessage for any other message,
+        and for one after the client's upload.
+        """
+        body = open_frame(frame, self._setup.roster, self._context.round_digest, member, self._me.member)
+        payload_of(body, Decline)
+        if member not in self._context.identities or (body.head, body.seen) != (NOT_SEEN, NOT_SEEN):
+            raise ProtocolViolation(member, "declines in a frame that is none of a client of this round")
+        if member in self._digests:
+            raise ProtocolViolation(member, "declines after its upload")
+        self._declined.add(member)
+        _log.warning("%s: %s declined", self._setup.label, self._setup.roster.name(member))
+        self._look()
+        return b""
+
+    def go_on(self) -> str:
+        """Close the collection now; return who is gone on without. Raises BadInput where too few have uploaded."""
+        deadline, absent = self._waiting(), ", ".join(self._absent) or "nobody"
+        if len(self._receipts) < (needed := self._setup.protection.fewest(self._context)):
+            problem = f"{len(self._receipts)} clients have uploaded; at least {needed} are needed"
+            raise BadInput(problem, remedy="wait for more of them, extend the wait or cancel the session at the server")
+        deadline.close_now()  # for the next life, if this one ends here
+        _log.warning("%s: the operator goes on without %s", self._setup.label, absent)
+        self._complete.set()
+        return f"goes on without {absent}"
+
+    def extend(self, seconds: int) -> str:
+        """Add `seconds` to the collection's time; return how long it is now. Raises BadInput for `MOST_ADDED` or more.
+
+        The server's own wait for this aggregator goes on as it was.
+        """
+        left = self._waiting().add(seconds)
+        _log.warning("%s: the operator extends the wait by %d s: %.0f s left", self._setup.label, seconds, left)
+        return f"{left:.0f} s left"
+
+    async def cancel(self) -> str:
+        """Raise BadInput, as the server's operator alone cancels a session."""
+        raise BadInput("an aggregator cancels no session", remedy="cancel it at the server")
+
+    def _waiting(self) -> Deadline:
+        if self._deadline is None:
+            raise BadInput("this aggregator waits for no upload at present", remedy="try again later")
+        return self._deadline
+
+    @property
+    def _absent(self) -> list[str]:
+        return [self._setup.roster.name(each) for each in self._context.clients if each not in self._receipts]
 
     def _open_for_uploads(self) -> CollectingState:
         if self._is_closed:
@@ -132,22 +186,30 @@ class AggregatorWork:
         self._look()
         slack = self._setup.plan.step_seconds / 2  # the server waits for the step's time longer than clients may take
         clock = asyncio.get_running_loop().time
-        deadline = Deadline(self._folder, tag_of(type(state)), self._setup.join_seconds, slack, clock)
-        while not self._complete.is_set():
-            left = deadline.left(self._staging.longest_wait)
-            if left <= 0:
-                break
+        self._deadline = Deadline(self._folder, tag_of(type(state)), self._setup.join_seconds, slack, clock)
+        try:
+            await self._until_complete(self._deadline, clock)
+        finally:  # also where the server has ended the session meanwhile
+            async with self._turn:
+                closing, self._collecting, self._is_closed, self._deadline = self._collecting, None, True, None
+            self._staging.end_all()
+        return self._end(closing)
+
+    async def _until_complete(self, deadline: Deadline, clock: Callable[[], float]) -> None:
+        remind_at = clock()
+        while not self._complete.is_set() and (left := deadline.left(self._staging.longest_wait)) > 0:
+            if clock() >= remind_at:
+                remind_at = clock() + REMIND_SECONDS
+                _log.info("%s: no upload yet from %s: %.0f s left", self._setup.label, ", ".join(self._absent), left)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, LOOK_SECONDS)):
                     await self._complete.wait()
-        async with self._turn:
-            closing, self._collecting, self._is_closed = self._collecting, None, True
-        self._staging.end_all()
-        return self._end(closing)
 
     def _look(self) -> None:
-        """End the collection once every client that has not dropped out has uploaded."""
-        if self._collecting is not None and set(self._context.clients) <= set(self._receipts) | self._dropped_out:
+        """End the collection once every client has uploaded that has not dropped out or declined, or too few can."""
+        here = set(self._context.clients) - self._declined
+        is_short = len(here) < self._setup.protection.fewest(self._context)
+        if self._collecting is not None and (is_short or here <= set(self._receipts) | self._dropped_out):
             self._complete.set()
 
     def _end(self, state: WorkingState) -> Transition:

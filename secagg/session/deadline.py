@@ -15,6 +15,10 @@ CLOSING_FILE = "closing"
 A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at a deadline; a longer gap shows that the process was stopped."""
+MOST_ADDED = 7 * 86_400
+"""The most seconds by which an operator extends a wait at a time."""
+REMIND_SECONDS = 60.0
+"""Seconds between two lines of a log that say who is still awaited."""
 _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
@@ -73,6 +77,23 @@ class Deadline:
             self._put_off(now)
         self._looked = now
         return self._closes + min(waited, self._slack / 2) - now
+
+    def close_now(self) -> None:
+        """End the step's time, as the party's operator wants. Raises BadInput (disk)."""
+        self._closes = self._clock()
+        self._keep()
+
+    def add(self, seconds: int) -> float:
+        """Add seconds, 1 to MOST_ADDED, to the step's time, as the party's operator wants; return how many are left.
+
+        A restarted party waits for no more than the step's own time again. Raises BadInput for another number, or when
+        the disk refuses.
+        """
+        if not 1 <= seconds <= MOST_ADDED:
+            raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=f"give 1 to {MOST_ADDED} seconds")
+        self._closes = max(self._closes, self._clock()) + seconds
+        self._keep()
+        return self.left()
 
     def extend(self) -> bool:
         """Restart the step's whole time now; return False if that was done before. Raises BadInput (disk)."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,9 +37,10 @@ from secagg.errors import (
 )
 from secagg.protection import Delivery, LocalParty, Script
 from secagg.protection.draw import Draw
-from secagg.protection.interface import Acceptance, ReadyState, ReceiptState, Transition, WorkingState
+from secagg.protection.interface import Acceptance, CollectingState, ReadyState, ReceiptState, Transition, WorkingState
 from secagg.protection.messages import Abort, Acknowledgement, Confirmation, Outcome, Receipt, Taken
 from secagg.session.attachments import SUM_FILE, keep_opening, read_attached, read_opening_of
+from secagg.session.deadline import REMIND_SECONDS
 from secagg.session.outcome import (
     UNCONFIRMED_HEAD_FILE,
     Files,
@@ -105,7 +106,7 @@ class MemberSession:
         journal: Journal,
         progress: Callable[[str], None],
         contributor: Contributor | None = None,
-        work: Callable[[Any], Awaitable[Transition]] | None = None,
+        work: Callable[[Any], Coroutine[Any, Any, Transition]] | None = None,
         stays: bool = True,
     ) -> None:
         self._setup = setup
@@ -268,15 +269,48 @@ class MemberSession:
     async def _own_step(self, connection: Connection, state: Any, incoming: Any) -> Transition:
         """Advance the state by a message, or by this party's own work; tell the server if that aborts."""
         try:
-            if isinstance(state, WorkingState):
-                if self._work is None:
-                    raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
+            if not isinstance(state, WorkingState):
+                following: Transition = state.advance(self._context, self._me, incoming)
+                return following
+            if self._work is None:
+                raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
+            if not isinstance(state, CollectingState):
                 return await self._work(state)
-            following: Transition = state.advance(self._context, self._me, incoming)
-            return following
+            done = await self._work_unless_aborted(connection, self._work(state))
         except SessionAborted as error:
             await self._leave(connection, error)
             raise
+        if isinstance(done, bytes):
+            self._transcript.received(done)  # raises, as it ends the session
+            raise SessionAborted("the server has ended the session")
+        return done
+
+    async def _work_unless_aborted(
+        self, connection: Connection, work: Coroutine[Any, Any, Transition]
+    ) -> Transition | bytes:
+        """Return the result of a helper's wait for clients, or the server's abort message if that comes before."""
+        working, hearing = asyncio.ensure_future(work), asyncio.ensure_future(self._hear_abort(connection))
+        try:
+            await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
+            return await (working if working.done() else hearing)
+        finally:
+            for task in (working, hearing):
+                task.cancel()
+            await asyncio.wait({working, hearing})
+
+    async def _hear_abort(self, connection: Connection) -> bytes:
+        """Return the server's signed abort message once there is one, however often the server is away meanwhile."""
+
+        async def ask() -> bytes:
+            while not (data := await connection.fetch(self._context.round_digest, tag_of(Abort), _GRACE_SECONDS)):
+                pass
+            return data
+
+        while True:
+            with contextlib.suppress(NotNow):
+                data, _ = await self._receiver.receive_signed(SERVER_INDEX, (Abort,), ask, connection.patience)
+                return data
+            await asyncio.sleep(_LEAVING_SECONDS)
 
     def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
         """Store the next state and its frames, and before them the protected bytes that the frames announce."""
@@ -363,7 +397,6 @@ class MemberSession:
         if (heard := self._transcript.heard) is not None and heard.step == tag_of(expected):
             return payload_of(heard, expected)
         waits = self._stays or expected is not Outcome
-        self._progress(f"waiting for the server's {tag_of(expected)}" if waits else "asking for the outcome")
         plan = self._setup.plan
         seconds = 2.0 * (plan.join_seconds + plan.step_seconds + plan.round_seconds) + _GRACE_SECONDS
         if not self._stays and expected in (Outcome, Confirmation):  # who comes back waits no longer than a step
@@ -376,7 +409,9 @@ class MemberSession:
             return data
 
         try:
-            data, body = await self._receiver.receive_signed(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+            async with self._reminding(expected, waits):
+                asked = self._receiver.receive_signed(SERVER_INDEX, (expected, Abort), ask, connection.patience)
+                data, body = await asked
         except _NothingYet:
             if waits:
                 raise NotNow(f"the server did not finish the step {tag_of(expected)} in {seconds:.0f} s") from None
@@ -385,6 +420,33 @@ class MemberSession:
             payload_of(body, expected)
         self._transcript.received(data)
         return payload_of(body, expected)
+
+    @contextlib.asynccontextmanager
+    async def _reminding(self, expected: type, waits: bool) -> AsyncIterator[None]:
+        """Tell the operator each minute of the wait for the server, and how long it can last by the plan."""
+        setup, plan, clock = self._setup, self._setup.plan, asyncio.get_running_loop().time
+        is_joining = self._transcript.heard is None or setup.protocol.speaks_once
+        closes = clock() + plan.step_seconds + setup.join_seconds * is_joining
+
+        def say() -> None:
+            left = f"up to {left:.0f} s by the plan" if (left := closes - clock()) > 0 else "longer than planned"
+            self._progress(f"waiting for the server's {tag_of(expected)} ({setup.label}): {left}")
+
+        async def remind() -> None:
+            while True:
+                await asyncio.sleep(REMIND_SECONDS)
+                say()
+
+        if not waits:
+            self._progress("asking for the outcome")
+            yield
+            return
+        say()
+        reminding = asyncio.ensure_future(remind())
+        try:
+            yield
+        finally:
+            reminding.cancel()
 
     async def _explain(self, connection: Connection, state: Any, error: SessionAborted) -> SessionAborted:
         """Return the abort error, naming aggregators that signed a receipt for this client's upload but left it out."""

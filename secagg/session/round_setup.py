@@ -159,6 +159,12 @@ class RoundSetup:
         return self.opening.number if self.opening is not None else int(not self.is_draw)
 
     @property
+    def label(self) -> str:
+        """The plan's short digest and the round, as lines of a log begin."""
+        where = "draw of the cohorts" if self.is_draw else f"round {self.number} of {self.rounds}"
+        return f"plan {self.plan.digest.hex()[:8]}, {where}"
+
+    @property
     def is_draw(self) -> bool:
         """Whether this is the random draw of the cohorts, which comes before the first round."""
         return bool(self.plan.cohort) and not self.seed

@@ -6,18 +6,21 @@ The live server and `secagg verify` run this same object: one as things happen, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.errors import COUNTS, MalformedMessage, ProtocolViolation, SessionAborted
 from secagg.protection import SumToDeclare, SumToOpen
 from secagg.protection.interface import ServerState, VectorState
-from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Outcome, Taken
+from secagg.protection.messages import Abort, Acknowledgement, Announcement, Confirmation, Decline, Outcome, Taken
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import acknowledgement_of
 from secagg.transcript import NOT_SEEN, FrameBody, Record, chain, open_frame, payload_of, peek
 from secagg.wire import tag_of
+
+_CANCELLED = "the server's operator has cancelled the session"
 
 
 class ServerProtocol:
@@ -29,6 +32,7 @@ class ServerProtocol:
         self._taken: dict[tuple[int, str], bytes] = {}
         self._past: set[str] = set()
         self._reasons: dict[int, str] = {}
+        self._declined: dict[int, str] = {}
         self._own_heads = {NOT_SEEN}
         self.client_heads: dict[int, bytes] = {}
         self.uploads: dict[int, Announcement] = {}
@@ -46,6 +50,12 @@ class ServerProtocol:
     def awaits(self) -> str:
         """Name of the message that the current step awaits; "Acknowledgement" after the last step."""
         return tag_of(Acknowledgement) if self._step is None else tag_of(self._step.awaits)
+
+    @property
+    def step_in_words(self) -> str:
+        """The present step by its place, such as "step 2 of 5"; "outcome" after the last step."""
+        names = [tag_of(each) for each in self._setup.protocol.server_steps]
+        return "outcome" if self._step is None else f"step {names.index(self.awaits) + 1} of {len(names)}"
 
     @property
     def vectors(self) -> VectorState | None:
@@ -74,25 +84,33 @@ class ServerProtocol:
     @property
     def is_complete(self) -> bool:
         """Whether the present step can be closed before its deadline."""
-        return (self._step is not None and self._step.complete) or not self.waiting_for
+        return (self._step is not None and self._step.complete) or not self.waiting_for or bool(self._too_few_left)
 
     @property
     def is_short(self) -> bool:
-        """Whether so few have answered the present step that closing it now would abort the session."""
-        return self._step is not None and self._step.is_short
+        """Whether so few have answered the present step that closing it now would leave the session without a sum."""
+        if self._step is None:
+            return False
+        answered = self._takers({member for member, step in self._taken if step == self.awaits})
+        asks_clients = bool(self._step.expected & set(self._setup.context.clients)) and not self._uploads_are_closed
+        return self._step.is_short or (asks_clients and len(answered) < self._fewest)
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Names of the parties that may still answer the present step: they have neither answered nor left."""
+        """Names of the parties that may still answer the present step: they have not answered, left or declined."""
         expected = self._step.expected if self._step is not None else self.recipients.get(tag_of(Outcome), ())
         heard = {member for member, step in self._taken if step in (self.awaits, tag_of(Abort))}
-        return tuple(self._setup.roster.name(member) for member in sorted(set(expected) - heard))
+        return self._names_of(set(expected) - heard - self._declined.keys())
+
+    @property
+    def declined(self) -> tuple[str, ...]:
+        """Names of the clients that have declined the round and sent nothing since."""
+        return self._names_of(self._declined)
 
     @property
     def answered(self) -> tuple[str, ...]:
         """Names of the parties that have answered the present step."""
-        members = sorted(member for member, step in self._taken if step == self.awaits)
-        return tuple(map(self._setup.roster.name, members))
+        return self._names_of(member for member, step in self._taken if step == self.awaits)
 
     @property
     def present(self) -> frozenset[int]:
@@ -119,6 +137,8 @@ class ServerProtocol:
         whether it is still part of the session). Raises ProtocolViolation for a second, different frame, or for one
         of a step that has not begun.
         """
+        if body.step == tag_of(Decline):
+            return self._is_decline_wanted(member, body)
         known = self._taken.get((member, body.step))
         if known is not None:
             if known != hashlib.sha256(frame).digest():
@@ -130,9 +150,26 @@ class ServerProtocol:
             raise ProtocolViolation(member, f"sent {body.step} while {self.awaits} is awaited")
         return True
 
+    def _is_decline_wanted(self, member: int, body: FrameBody) -> bool:
+        """Return whether a `Decline` changes anything. Raises ProtocolViolation for one after an upload, or of others.
+
+        A second one, and one after the uploads, change nothing: a client declines a round once.
+        """
+        if member not in self._setup.context.identities:
+            raise ProtocolViolation(member, "declines a round of which it is no client")
+        if member in self.uploads:
+            raise ProtocolViolation(member, "declines after its upload")
+        if (body.head, body.seen) != (NOT_SEEN, NOT_SEEN):
+            raise ProtocolViolation(member, "declines in a frame that belongs to its transcript")
+        return self._step is not None and not self._uploads_are_closed and (member, body.step) not in self._taken
+
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Process a message that `is_wanted` approved. On MalformedMessage or ProtocolViolation nothing has changed."""
         step = self._step
+        if body.step == tag_of(Decline):
+            self._declined[member] = payload_of(body, Decline).reason
+            self._taken[member, body.step] = hashlib.sha256(frame).digest()
+            return
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
         elif step is None:
@@ -146,6 +183,7 @@ class ServerProtocol:
             step.accept(member, payload)
             if isinstance(payload, Announcement):
                 self.uploads[member], self.upload_frames[member] = payload, frame
+        self._declined.pop(member, None)
         self._taken[member, body.step] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
@@ -208,15 +246,16 @@ class ServerProtocol:
         """End the present step. If the session cannot go on, no step follows, and `failure` gives the reason."""
         if self._step is None:
             raise MalformedMessage("closed", "there is no step left to close")
+        too_few = self._too_few_left
         self._past.add(self.awaits)
+        if too_few:
+            self._fail(too_few)
+            return
         try:
             following, messages = self._step.close()
         except (SessionAborted, ProtocolViolation) as error:
             reason = error.reason if isinstance(error, SessionAborted) else str(self._setup.roster.name_culprit(error))
-            gone = (index for index in self._setup.context.helpers if index in self._reasons)
-            helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
-            released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
-            self._step, self.failure = None, "; ".join((reason, *helpers, *released))
+            self._fail(reason)
             return
         self._owe(messages)
         if isinstance(following, ServerState):
@@ -225,6 +264,53 @@ class ServerProtocol:
             self._step, self.sum_to_declare = None, following
         else:
             self._step, self.sum_to_open = None, following
+
+    def _fail(self, reason: str) -> None:
+        """End the session; its failure names the helpers that left and the clients that declined, too."""
+        gone = (index for index in self._setup.context.helpers if index in self._reasons)
+        helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
+        declined = (f"declined: {', '.join(self.declined)}",) if self._declined else ()
+        released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
+        self._step, self.failure = None, "; ".join((reason, *helpers, *declined, *released))
+
+    @property
+    def cancellation(self) -> str:
+        """Reason of the abort by which the server's operator ends the session; empty once a sum is being opened."""
+        if self._step is None:
+            return ""
+        return f"{_CANCELLED}; {self.revealed}: {COUNTS}" if self.revealed else _CANCELLED
+
+    @property
+    def _too_few_left(self) -> str:
+        """Reason why no sum can come about, as too many clients have declined or left; empty while one can.
+
+        Where uploads go past the server it cannot know them, and leaves this to those who take them.
+        """
+        if not self._declined:
+            return ""
+        past_server = self._setup.protocol.handover is not None and bool(self.recipients)
+        if self._step is None or self._uploads_are_closed or past_server:
+            return ""
+        clients = set(self._setup.context.clients)
+        left = self._takers(self._step.expected & clients or clients)
+        if len(left) >= self._fewest:
+            return ""
+        return f"only {len(left)} of {len(clients)} clients are left; at least {self._fewest} are needed"
+
+    def _takers(self, clients: AbstractSet[int]) -> AbstractSet[int]:
+        """Return those of the clients that have uploaded, or have neither declined nor left."""
+        return clients - (self._declined.keys() | self._reasons.keys()) | (clients & self.uploads.keys())
+
+    @property
+    def _fewest(self) -> int:
+        return self._setup.protocol.fewest(self._setup.context)
+
+    @property
+    def _uploads_are_closed(self) -> bool:
+        return tag_of(self._setup.protocol.client.announcement) in self._past
+
+    def _names_of(self, members: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self._setup.roster.name(member) for member in sorted(members))
 
     @property
     def revealed(self) -> str:

@@ -33,6 +33,7 @@ from secagg.protection.messages import (
     Abort,
     Acknowledgement,
     Confirmation,
+    Decline,
     Outcome,
     Receipt,
     Return,
@@ -40,7 +41,7 @@ from secagg.protection.messages import (
     UploadHeader,
 )
 from secagg.session.attachments import OPENING_FILE
-from secagg.session.deadline import LOOK_SECONDS, Deadline, forget_closing
+from secagg.session.deadline import LOOK_SECONDS, REMIND_SECONDS, Deadline, forget_closing
 from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, with_release, write_result
 from secagg.session.release import release_files
 from secagg.session.round_setup import RoundSetup
@@ -52,7 +53,6 @@ from secagg.session.transcripts import begin_transcript
 from secagg.transcript import EVERYONE, NOT_SEEN, FrameBody, Journal, chain, make_body, payload_of, peek, sign_frame
 from secagg.wire import tag_of
 
-_log = logging.getLogger("secagg.server")
 _SHORT = 1 << 13
 """The longest frame, in bytes, that is checked on the event loop; longer ones hold many signatures."""
 _NAMED = 8
@@ -83,6 +83,8 @@ class ServerSession:
         self._staging = Staging(folder)
         self._protocol = ServerProtocol(setup)
         self._outbox = _Outbox(setup, identity, journal, self._protocol, self._write)
+        self._log = _StepLog(setup, self._protocol)
+        self._deadline: Deadline | None = None
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -109,6 +111,11 @@ class ServerSession:
         """The random draw of all rounds' clients, once this session has made it; None in a session with a sum."""
         ready = self._protocol.sum_to_open
         return ready.draw if isinstance(ready, Drawn) else None
+
+    @property
+    def declined(self) -> tuple[str, ...]:
+        """Names of the clients that have declined the round and sent nothing since."""
+        return self._protocol.declined
 
     @property
     def acknowledgements(self) -> Mapping[int, bytes]:
@@ -138,7 +145,7 @@ class ServerSession:
         """
         outcome = await self.decide()
         if self._setup.is_last:
-            _log.info(
+            self._log.info(
                 "the sum is opened and written; up to %d s for its members to fetch the outcome "
                 "(stopping is safe: started again, the server goes on with it)",
                 self._protocol.seconds_to_wait,
@@ -181,7 +188,8 @@ class ServerSession:
             else:
                 await self._until_complete()
                 async with self._turn:
-                    self._close_step()
+                    if self._protocol.failure is None:
+                        self._close_step()
             self.steps_seconds[name] = clock() - begun
         return outcome
 
@@ -195,6 +203,41 @@ class ServerSession:
                 if self._protocol.present <= self._told:
                     return
             await self._change_within(changed, remaining)
+
+    def go_on(self) -> str:
+        """End the present wait now; return who is gone on without. Raises BadInput where too few have answered."""
+        deadline, protocol, absent = self._waiting(), self._protocol, self._awaited("") or "nobody"
+        answered = ", ".join(protocol.answered) or "nobody"
+        remedy = "wait for more of them, extend the wait or cancel the session"
+        if protocol.outcome is not None and not protocol.is_confirmed:
+            raise BadInput(f"too few have confirmed the outcome: {answered}", remedy="wait, or extend the wait")
+        if protocol.is_short:
+            raise BadInput(f"too few have answered {protocol.step_in_words} for a sum: {answered}", remedy=remedy)
+        deadline.close_now()
+        self._log.warning("the operator goes on without %s", absent)
+        self._wake()
+        return f"goes on without {absent}"
+
+    def extend(self, seconds: int) -> str:
+        """Add `seconds` to the present wait; return how long it is now. Raises BadInput for more than `MOST_ADDED`."""
+        left = self._waiting().add(seconds)
+        self._log.warning("the operator extends the wait by %d s: %.0f s left", seconds, left)
+        return f"{left:.0f} s left"
+
+    async def cancel(self) -> str:
+        """End the session by a signed abort to everybody; return its reason. Raises BadInput once a sum is opened."""
+        async with self._turn:
+            if self._protocol.failure is not None or not (reason := self._protocol.cancellation):
+                raise BadInput("the session cannot be cancelled any more", remedy="see secagg status")
+            self._protocol.failure = reason
+            self._log.warning("cancelled by the operator")
+            self._wake()
+            return reason
+
+    def _waiting(self) -> Deadline:
+        if self._deadline is None:
+            raise BadInput("the server waits for nobody at present", remedy="see secagg status, and try again")
+        return self._deadline
 
     def note_call(self, member: int) -> None:
         """Record that a member is connected in this step, as it has called about a session of the plan."""
@@ -308,19 +351,22 @@ class ServerSession:
         self._write("received", frame)
         name = self._setup.roster.name(member)
         if body.step == tag_of(Abort):
-            _log.warning("%s left: %r", name, payload_of(body, Abort).reason)
+            self._log.warning("%s left: %r", name, payload_of(body, Abort).reason)
+        elif body.step == tag_of(Decline):
+            reason = payload_of(body, Decline).reason
+            self._log.warning("%s declined: %s%s", name, reason or "no reason given", self._awaited("; waiting for "))
         else:
-            _log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
+            self._log.info("%s from %s%s", body.step, name, self._awaited("; waiting for "))
         upload = self._protocol.uploads.get(member)
         if body.step == tag_of(UploadHeader) and isinstance(upload, UploadHeader) and (accused := upload.complaints):
             bad = ", ".join(self._setup.roster.name(dealer) for dealer in accused)
-            _log.warning("%s says that these dealt it bad shares: %s", name, bad)
+            self._log.warning("%s says that these dealt it bad shares: %s", name, bad)
         self._wake()
 
     def _close_step(self) -> None:
         step = self._protocol.awaits
         if not self._protocol.is_complete:
-            _log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
+            self._log.info("%s: going on without %s", step, ", ".join(self._protocol.waiting_for))
         self._write("closed", step.encode())
         self._protocol.close()
         self._staging.end_all()
@@ -383,17 +429,27 @@ class ServerSession:
 
         A step that is extended waits for too few to be enough, then for the connected members alone.
         """
+        try:
+            await self._wait()
+        finally:
+            self._deadline = None
+
+    async def _wait(self) -> None:
         protocol = self._protocol
         async with self._turn:
             self._publish()
             clock, slack = asyncio.get_running_loop().time, self._setup.plan.step_seconds
             deadline = Deadline(self._folder, protocol.awaits, protocol.seconds_to_wait, slack, clock)
-        if said := self._awaited("of "):
-            _log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
-        shown_by: float | None = None
+        self._deadline, shown_by, remind_at = deadline, None, clock()
         while True:
+            if clock() >= remind_at:
+                remind_at = clock() + REMIND_SECONDS
+                if said := self._awaited("of "):
+                    self._log.info("waiting for the %s %s: %.0f s left", protocol.awaits, said, deadline.left())
             async with self._turn:
                 changed = self._changed
+                if protocol.failure is not None:
+                    return
                 if protocol.is_confirmed and not self._setup.is_last:
                     return
                 awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
@@ -424,7 +480,7 @@ class ServerSession:
             return False
         step, seconds = self._protocol.awaits, self._protocol.seconds_to_wait
         named = ", ".join(late[:_NAMED])
-        _log.warning(
+        self._log.warning(
             "%s: too few have answered, but these are connected: %s; extended once, by %d s", step, named, seconds
         )
         return True
@@ -451,6 +507,17 @@ class ServerSession:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+class _StepLog(logging.LoggerAdapter[logging.Logger]):
+    """The server's log of one session; each line begins with plan, round and step."""
+
+    def __init__(self, setup: RoundSetup, protocol: ServerProtocol) -> None:
+        super().__init__(logging.getLogger("secagg.server"))
+        self._label, self._protocol = setup.label, protocol
+
+    def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
+        return f"{self._label}, {self._protocol.step_in_words}: {msg}", kwargs
 
 
 @dataclass

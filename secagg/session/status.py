@@ -18,6 +18,7 @@ from secagg.transcript import FILE_NAME, peek, read_transcript
 class SessionStatus:
     """Progress of a session: awaited message (`step`), parties that sent it (`heard`), and others (`waiting_for`).
 
+    `declined` are the clients that have declined the round and sent nothing since.
     `closes`: when the step does, in seconds since 1970; None where nobody noted it. `failure`: why there is no sum.
     `confirmations`: how many acknowledgements of the outcome there are, and how many make it a result.
     """
@@ -27,6 +28,7 @@ class SessionStatus:
     step: str
     heard: tuple[str, ...]
     waiting_for: tuple[str, ...]
+    declined: tuple[str, ...]
     closes: float | None
     is_opened: bool
     confirmations: tuple[int, int]
@@ -36,7 +38,7 @@ class SessionStatus:
     def of(cls, folder: Path, setup: RoundSetup, protocol: ServerProtocol) -> SessionStatus:
         """Return the status of a session from its protocol, and from its folder when the present step closes."""
         closing = read_closing(folder, protocol.awaits)
-        who, closes = (protocol.answered, protocol.waiting_for), closing and closing[0]
+        who, closes = (protocol.answered, protocol.waiting_for, protocol.declined), closing and closing[0]
         is_opened, confirmations = protocol.outcome is not None, protocol.confirmations
         return cls(folder, setup, protocol.awaits, *who, closes, is_opened, confirmations, protocol.failure)
 

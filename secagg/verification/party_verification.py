@@ -328,7 +328,8 @@ class ServerVerifier:
             self._protocol.close()
         elif record.kind == "aborted":
             self._aborted = record.content.decode(errors="replace")
-            require(self._aborted == self._reason_to_abort(), record, "the session was aborted without that reason")
+            is_reason = self._aborted in (self._protocol.cancellation or None, self._reason_to_abort())
+            require(is_reason, record, "the session was aborted without that reason")
         else:
             require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
             self._check_sent(record)

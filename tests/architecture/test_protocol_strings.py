@@ -170,6 +170,7 @@ TAGS = {
     "Dealing",
     "Dealt",
     "Declaration",
+    "Decline",
     "Directory",
     "Draw",
     "DrawAwaited",

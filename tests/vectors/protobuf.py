@@ -111,6 +111,7 @@ FIELDS: dict[str, list[tuple[str, str]]] = {
     "Return": [("opening", "RoundOpening"), ("acknowledgements", "bytes*")],
     "Receipt": [],
     "Taken": [("frame", "bytes")],
+    "Decline": [("reason", "text")],
     "Abort": [("reason", "text")],
     "Record": [("index", "uint"), ("previous", "bytes"), ("kind", "text"), ("content", "bytes")],
     "Remembered": [("state", "text"), ("content", "bytes"), ("frames", "bytes*")],

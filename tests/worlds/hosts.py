@@ -85,7 +85,8 @@ class Host:
             except Crash:
                 await self.kill()
             except asyncio.CancelledError:
-                if not call.cancelled():
+                task = asyncio.current_task()
+                if not call.cancelled() or (task is not None and task.cancelling()):
                     raise
             except NotNow as error:
                 if self._member == SERVER_INDEX or self.is_over:

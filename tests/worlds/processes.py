@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +38,7 @@ def run_command(words: list[str], said: Path) -> None:
     from secagg.cli.main import main
 
     os.umask(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts tests in the background has it ignored
     file = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)

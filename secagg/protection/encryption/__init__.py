@@ -8,7 +8,7 @@ from secagg.protection.encryption import bfv
 from secagg.protection.encryption.client import CiphertextUploaded, begin_client
 from secagg.protection.encryption.derivations import EncryptedContext, explain, fewest
 from secagg.protection.encryption.key_holder import HOLDER_STATES, begin_holder
-from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, SumRequest
+from secagg.protection.encryption.messages import EncryptedUpload, OpenedSum, PublishedKey, SumRequest
 from secagg.protection.encryption.server import AwaitingHolder, check_lengths, open_release
 from secagg.protection.interface import OF_CLIENT, Acceptance, Protection, Script, SumRelease
 from secagg.protection.messages import Outcome
@@ -30,6 +30,7 @@ PROTECTION = Protection(
     "uploads; that it opened this sum rightly stands on the key holder's word",
     reveals=SumRequest,
     revealed="the key holder was shown the sum",
+    server_steps=(PublishedKey, EncryptedUpload, OpenedSum),
     steps=(EncryptedUpload,),
     trust="that the server and the key holder do not collude; that the key holder stays until the sum is opened",
     sum_trust="the server and the key holder",

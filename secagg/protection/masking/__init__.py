@@ -25,6 +25,7 @@ PROTECTION = Protection(
     proves="the published sum is the sum of the accepted uploads",
     reveals=Opening,
     revealed="the shares of the others were opened",
+    server_steps=(KeyAdvertisement, Dealing, UploadHeader, Endorsement, Opening),
     steps=(KeyAdvertisement, Dealing, UploadHeader, Endorsement, Opening),
     trust="that the server and more than c clients do not collude",
     sum_trust="",

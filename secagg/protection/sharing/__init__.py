@@ -5,7 +5,16 @@ from secagg.protection.proven_bits import check_libraries
 from secagg.protection.sharing.aggregator import AGGREGATOR_STATES, begin_aggregator
 from secagg.protection.sharing.client import CLIENT_STATES, begin_client, deliveries, is_receipt, share_digest
 from secagg.protection.sharing.context import SharedContext, explain, fewest
-from secagg.protection.sharing.messages import FEWEST_AGGREGATORS, SetPledges, ShareManifest, ShareReceipt, SumShare
+from secagg.protection.sharing.messages import (
+    FEWEST_AGGREGATORS,
+    SessionKeys,
+    SetLists,
+    SetPledges,
+    ShareManifest,
+    ShareReceipt,
+    SumPledges,
+    SumShare,
+)
 from secagg.protection.sharing.release import check_lengths, open_release
 from secagg.protection.sharing.server import GatheringKeys
 
@@ -19,6 +28,7 @@ PROTECTION = Protection(
     "that it accepted stands on that aggregator's word",
     reveals=SumShare,
     revealed="an aggregator had published its share of the sum",
+    server_steps=(SessionKeys, SetPledges, SetLists, SumPledges, SumShare),
     steps=(ShareManifest, ShareReceipt),
     trust="that not all aggregators collude; that every aggregator stays until the sum is opened",
     sum_trust="each aggregator",

@@ -288,6 +288,12 @@ class Receipt(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Decline(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
 class Abort(_message.Message):
     __slots__ = ("reason",)
     REASON_FIELD_NUMBER: _ClassVar[int]

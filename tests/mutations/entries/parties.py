@@ -254,7 +254,7 @@ ENTRIES = (
     PlantedFault(
         "next round waits for all",
         "One client that is slow to acknowledge a round holds up all others.",
-        "secagg.session.server_session:ServerSession._until_complete",
+        "secagg.session.server_session:ServerSession._wait",
         (("if protocol.is_confirmed and not self._setup.is_last:", "if False:"),),
         ("session/test_one_result_of_rounds.py::test_next_round_waits_for_enough_and_not_for_all",),
     ),
@@ -297,6 +297,34 @@ ENTRIES = (
                 "[masked-client-Survivors-from the second life on]"
             ),
         ),
+    ),
+    PlantedFault(
+        "upload is declined away",
+        "A server takes the decline of a client that has uploaded.",
+        "secagg.session.server_protocol:ServerProtocol._is_decline_wanted",
+        (("if member in self.uploads:", "if False:"),),
+        ("session/test_decline.py::test_decline_after_the_upload_removes_nothing",),
+    ),
+    PlantedFault(
+        "threshold falls by a decline",
+        "A session goes on with fewer clients than its sum takes, as the others have declined.",
+        "secagg.session.server_protocol:ServerProtocol._too_few_left",
+        (("len(left) >= self._fewest", "len(left) >= 0"),),
+        ("session/test_decline.py::test_client_that_left_and_one_that_declined_count_together",),
+    ),
+    PlantedFault(
+        "operator goes on with too few",
+        "An operator ends a wait that too few have answered for a sum.",
+        "secagg.session.server_session:ServerSession.go_on",
+        (("if protocol.is_short:", "if False:"),),
+        ("session/test_control.py::test_wait_goes_on_below_the_threshold",),
+    ),
+    PlantedFault(
+        "socket for everybody",
+        "A server obeys its control socket where others may use that, too.",
+        "secagg.cli.control:_answer",
+        (("path.stat().st_mode & 0o077", "False"),),
+        ("cli/test_control_command.py::test_socket_that_others_may_use_obeys_nobody",),
     ),
     PlantedFault(
         "only clients owe an acknowledgement",
