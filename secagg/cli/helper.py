@@ -23,6 +23,7 @@ from secagg.protection.messages import Outcome
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.system.files import keep_to_owner, write_synced
+from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME
 from secagg.transport import Link, greet, serve
 
@@ -51,7 +52,7 @@ def take_part(
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
     monitor = Monitor(speaker, credentials, setup.plan, state, metrics, hook).watch(looking_at(state, setup.plan))
-    meet = partial(asyncio.to_thread, greet, credentials, server, wait)
+    meet = partial(compute_aside, partial(greet, credentials, server, wait))
     federation = FederationHelper(setup, me, state, speaker.say, meet)
 
     async def run() -> list[tuple[RoundSetup, Outcome]]:

@@ -61,7 +61,11 @@ def server(
         async with server, monitor.watch(partial(_position, server)), controlled:
             return await server.last_stage()
 
-    last = run_until_stopped(serve())
+    _finish(speaker, server, run_until_stopped(serve()))
+
+
+def _finish(speaker: Speaker, server: Server, last: Stage) -> None:
+    """Write the head, its card and the result beside the last session's transcript; say what it is."""
     from secagg.heads import load_as
     from secagg.heads.export import save_state_dict
     from secagg.networks import parse_artifact

@@ -58,7 +58,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class TuneResult:
+class _TuneResult:
     """The runs of a tuning, and what each search found: the settings with the lowest validation loss of its seeds."""
 
     tuning: Tuning
@@ -104,7 +104,7 @@ def tune(
     test_labels: Any = None,
     classes: Sequence[str] | None = None,
     **settings: Any,
-) -> TuneResult:
+) -> _TuneResult:
     """Search the parameters of a method that trains, for each seed in 0…seeds−1, and write those found into `out`.
 
     `parameters` stay; `space` and `search` are those of `Tuning`. Data, settings and further arguments are those of
@@ -125,7 +125,7 @@ def tune(
 
 def tune_dataset(
     dataset: Dataset, tuning: Tuning, grid: Mapping[str, Sequence[Any]], seeds: int, out: Path | str, **how: Any
-) -> TuneResult:
+) -> _TuneResult:
     """Search for each combination of the grid. A seed moves the partition, and numbers the first population."""
     if {"method", "parameters"} & set(grid):
         raise BadInput("the grid of a search holds no method and no parameters", remedy="give them as the tuning")
@@ -136,7 +136,7 @@ def tune_dataset(
     # Tables and curves take seeds as one series, although these differ in the first population too.
     name = f"{tuning.method} {tuning.search}".strip()
     alike = tuple(replace(run, settings={**run.settings, "parameters": name}) for run in ran.runs)
-    result = TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked), ran.provenance))
+    result = _TuneResult(tuning, SweepResult(dataset.name, alike, ran.notes, len(asked), ran.provenance))
     if result.sweep.series and execution.shard is None:
         result.write(execution.out)
     return result

@@ -38,6 +38,7 @@ from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import following_setup
 from secagg.system.files import write_synced
 from secagg.system.plugins import admit
+from secagg.system.threads import compute_aside
 from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
 
@@ -285,6 +286,6 @@ async def _meet(link: Link, greets: Callable[[], object], plan: bytes | None) ->
 
     It is skipped once a vector may have left, so that a wrong answer does not end the plan.
     """
-    await asyncio.to_thread(greets)
+    await compute_aside(greets)
     if plan is not None:
         await link.check_plan(plan)

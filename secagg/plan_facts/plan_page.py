@@ -7,9 +7,8 @@ secagg. Who signs the plan's digest (`countersigning`) has therefore signed its 
 with probability δ, and otherwise changes odds by e^ε at most: the latter can simulate the former (Kairouz, Oh &
 Viswanath 2015, *The Composition Theorem for Differential Privacy*). It would be false to say that odds change by e^ε at
 most but for a chance of δ: of Gaussian noise that chance is larger.
-*How strength is put into words.* Up to ε = 1 a promise is strong, above 10 there is almost no protection: tiers 1 and 3
-of Ponomareva et al. 2023, *How to DP-fy ML*, section 5.2. Their tier 2, "reasonable" since known attacks on models fall
-short of the bound, is divided here at ε = 2: up to there a suspicion of one in ten stays less likely than not.
+*How strength is put into words.* The words are this project's own scale, no standard: up to ε = 1 a promise is strong;
+up to 2 a suspicion of one in ten stays less likely than not (moderate); up to 10 weak; above, almost no protection.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command)
 
     The coordinator cannot go on before; the result names both; nothing of theirs was sent; a dry run tells nobody.
     """
-    waits = {"dropouts": 2, "colluders": 0, "join_seconds": 3600, "step_seconds": 3600}
+    waits = {"dropouts": 2, "colluders": 1, "join_seconds": 3600, "step_seconds": 3600}
 
     def said_by(name: str) -> str:
         return (tmp_path / name / "said.txt").read_text()

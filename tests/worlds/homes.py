@@ -72,7 +72,7 @@ def hand_out(
     roster, plan, kits = folder / "ca" / "issued" / SERVER / "roster.json", folder / "plan.json", folder / "kits"
     plan.unlink(missing_ok=True)
     shutil.rmtree(kits, ignore_errors=True)
-    _done(run, "plan", "new", "--roster", roster, "--out", plan, *choices)
+    _done(run, "plan", "new", "--purpose", "tests", "--roster", roster, "--out", plan, *choices)
     given = [word for name, address in addresses.items() for word in ("--address", f"{name}={address}")]
     limits = ("--plan", plan, "--limits", folder / "limits.toml")
     _done(run, "pki", "kit", "--ca", folder / "ca", *limits, *given, "--out", kits)
