@@ -13,7 +13,7 @@ from tests.cli.command import Command, nothing_sent
 from tests.worlds.processes import Processes, processes
 from tests.worlds.rosters import SERVER
 
-NAMES = ("a", "b", "c", "d", "e")
+NAMES = ("a", "b", "c", "d", "e", "f")
 
 
 def declined(federation: Processes) -> dict[int, str]:
@@ -23,7 +23,7 @@ def declined(federation: Processes) -> dict[int, str]:
 
 
 def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command) -> None:
-    """Three of five finish at once after one member's policy refused the plan and another was interrupted.
+    """Four of six finish at once after one member's policy refused the plan and another was interrupted.
 
     SIGTERM before that ended it with 75, declined nothing, and it went on.
 
@@ -48,7 +48,7 @@ def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command)
         assert secagg("control", "extend", "60", "--state", tmp_path / SERVER / "state").code == 0
         said = secagg(*federation.command("a", "--decline-reason", "not like this"))
         assert said.code == 2
-        assert said.err.splitlines()[0] == "declined: coordinator will not wait for this client"
+        assert said.err.splitlines()[0] == f"declined: {SERVER} will not wait for this client"
         assert nothing_sent(tmp_path / "a" / "state")
         os.kill(federation.running["b"].process.pid or 0, signal.SIGTERM)
         assert federation.running.pop("b").wait(60) == 75
@@ -58,13 +58,13 @@ def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command)
         os.kill(federation.running["b"].process.pid or 0, signal.SIGINT)
         assert federation.running.pop("b").wait(60) == 130
         assert declined(federation) == {1: "not like this", 2: ""}
-        for name in ("c", "d", "e"):
+        for name in ("c", "d", "e", "f"):
             federation.start(name)
         federation.finish()
         result = json.loads((federation.session(SERVER) / "result.json").read_text())
-    assert (result["members"], result["missing"], result["declined"]) == (["c", "d", "e"], ["a", "b"], ["a", "b"])
+    assert (result["members"], result["missing"], result["declined"]) == (["c", "d", "e", "f"], ["a", "b"], ["a", "b"])
     server_said = (tmp_path / SERVER / "said.txt").read_text()
-    assert "a declined: not like this; waiting for c, d, e" in server_said
+    assert "a declined: not like this; waiting for c, d, e, f" in server_said
     assert "missing" in server_said
 
 

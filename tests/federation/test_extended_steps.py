@@ -101,7 +101,9 @@ async def test_members_that_are_slow_to_join_a_round_are_waited_for(tmp_path: Pa
     assert ending.server.session.outcome.members == (1, 2, 3, 4)
     assert len(ending.stages) == 2
     (line,) = extensions.lines
-    assert line.startswith(
+    where, said = line.split(": ", 1)
+    assert where.endswith("round 2 of 2, step 1 of 5")
+    assert said.startswith(
         "KeyAdvertisement: too few have answered, but these are connected: client-1, client-2, client-3, client-4"
     )
 
