@@ -1,4 +1,4 @@
-"""The tables of one-shot methods: MPFT's two measures of accuracy."""
+"""The tables of one-shot methods: MPFT's two measures, and which records members have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from methods.baselines.baseline import ClientData
 from tests.benchmarks.oneshot import DOMAINS, MOBILENET, TOGETHER, shares
+from tests.benchmarks.personalised import CLASSES, DOMINANT, MEMBERS, RECORDS, dealt
 
 
 @pytest.mark.parametrize("outside", [False, True])
@@ -30,3 +31,14 @@ def test_of_one_model_for_all_both_measures_are_its_accuracy() -> None:
     test = ClientData(np.zeros((len(domains), 1)), np.zeros(len(domains), dtype=np.int64), domains)
     both = [shares(right, test, TOGETHER[MOBILENET], outside=outside).sum() for outside in (False, True)]
     assert both == pytest.approx([right.mean()] * 2)
+
+
+def test_members_have_a_fifth_of_all_classes_and_no_record_twice() -> None:
+    """Each member has `RECORDS` of its own, at least four fifths of them of its three dominant classes."""
+    labels = np.random.default_rng(3).integers(0, CLASSES, 20_000)
+    members = dealt(labels, seed=4)
+    together = np.concatenate(members)
+    assert len(set(together.tolist())) == len(together) == MEMBERS * RECORDS
+    for number, rows in enumerate(members):
+        share = np.isin(labels[rows], DOMINANT[number % len(DOMINANT)]).mean()
+        assert 0.8 <= share < 0.95
