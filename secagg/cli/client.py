@@ -16,7 +16,7 @@ from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_
 from secagg.cli.home import at_home
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
-from secagg.cli.monitor import HookOption, MetricsOption, Monitor, looking_at, run_until_stopped
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, run_until_stopped
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -161,8 +161,7 @@ def _take_part(speaker: Speaker, member: Client, metrics: MetricsAddress | None,
 async def _sessions(
     member: Client, speaker: Speaker, metrics: MetricsAddress | None, hook: Hook | None
 ) -> list[tuple[RoundSetup, Outcome]]:
-    monitor = Monitor(speaker, member.credentials, member.setup.plan, member.state, metrics, hook)
-    async with monitor.watch(looking_at(member.state, member.setup.plan)):
+    async with Monitor(speaker, member.credentials, member.setup.plan, member.state, metrics, hook):
         return await member.sessions()
 
 

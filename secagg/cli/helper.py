@@ -13,7 +13,7 @@ from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.cli.control import listening
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
-from secagg.cli.monitor import Monitor, looking_at, run_until_stopped
+from secagg.cli.monitor import Monitor, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.facts import patience
@@ -50,7 +50,7 @@ def take_part(
         raise BadInput(problem, remedy="leave this party out, or make a plan that needs it (plan new --protection)")
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     folder = session_folder(state, setup)
-    monitor = Monitor(speaker, credentials, setup.plan, state, metrics, hook).watch(looking_at(state, setup.plan))
+    monitor = Monitor(speaker, credentials, setup.plan, state, metrics, hook)
     meet = partial(compute_aside, partial(greet, credentials, server, wait))
     federation = FederationHelper(setup, me, state, speaker.say, meet)
 

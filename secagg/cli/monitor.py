@@ -1,4 +1,4 @@
-"""Watch a party while its command runs: its step and what it waits for, for metrics, JSON logs and a hook."""
+"""Watch a party while its command runs, for metrics, JSON logs and a hook: certificates, its end, a server's step."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from secagg.errors import NotConfirmed, NotNow, SecaggError, SessionAborted, Unc
 from secagg.session.member_session import VECTOR_FILE
 from secagg.session.staging import vector_path
 from secagg.session.status import SessionStatus
-from secagg.session.transcripts import setup_of
 from secagg.system.files import write_synced
-from secagg.transcript import FILE_NAME, peek, read_transcript
+from secagg.transcript import FILE_NAME
 from secagg.transport import Credentials
 
 T = TypeVar("T")
@@ -69,10 +68,10 @@ HookOption = Annotated[
 
 @dataclass(frozen=True)
 class Position:
-    """A party's position in its plan: round, step, the parties that it waits for, and when the step closes.
+    """A server's position in its plan: round, step, the parties that it waits for, and when the step closes.
 
-    `step` is the message that a server waits for; for another party the last one that it has sent or received, and it
-    names nobody. `closes` is in seconds since 1970, None where unknown. The bytes are those of the round's files.
+    `step` is the message that it waits for. `closes` is in seconds since 1970, None where unknown. The bytes are those
+    of the round's files.
     """
 
     round: int
@@ -93,28 +92,6 @@ def position_of(status: SessionStatus) -> Position:
     return Position(setup.number, setup.rounds, status.step, status.waiting_for, status.closes, *sizes)
 
 
-def looking_at(state: Path, plan: Plan) -> Look:
-    """Return a function that reads a client's or helper's position from the plan's newest transcript in `state`."""
-    read: tuple[object, Position | None] = (None, None)
-
-    def look() -> Position | None:
-        nonlocal read
-        found = [(path.stat().st_mtime_ns, path.stat().st_size, path) for path in state.glob(f"*/{FILE_NAME}")]
-        if found and read[0] != max(found):
-            read = (max(found), _newest_position(max(found)[2], plan) or read[1])
-        return read[1]
-
-    return lambda: asyncio.to_thread(look)
-
-
-def _newest_position(transcript: Path, plan: Plan) -> Position | None:
-    setup, records = setup_of(read_transcript(transcript, torn_tail_allowed=True))
-    frames = [record for record in records if record.kind in ("sent", "received")]
-    if setup.plan.digest != plan.digest or not frames:
-        return None
-    return Position(setup.number, setup.rounds, peek(frames[-1].content).step, (), None, *_sizes(transcript.parent))
-
-
 def _sizes(folder: Path) -> tuple[int, int]:
     """Return the bytes of a round's transcript and of its protected vectors."""
     vectors = [*vector_path(folder, 0).parent.glob("*"), folder / VECTOR_FILE]
@@ -124,8 +101,8 @@ def _sizes(folder: Path) -> tuple[int, int]:
 class Monitor:
     """Watches one party inside `async with`: it looks at its position each second, and runs the hook on events.
 
-    `look` returns the position. Nothing that fails here ends the session. When the party ends, the file `last-end.json`
-    in its state folder says how. Raises BadInput, before anything is sent, for metrics that cannot be served.
+    A server alone has a position. Nothing that fails here ends the session. When the party ends, the file
+    `last-end.json` in its state folder says how. Raises BadInput, before anything is sent, for metrics that cannot be served.
     """
 
     def __init__(
@@ -139,6 +116,7 @@ class Monitor:
     ) -> None:
         self._speaker, self._credentials, self._plan, self._state = speaker, credentials, plan, state
         self._metrics, self._hook = metrics, hook
+        self._look: Look | None = None
         self._position: Position | None = None
         self._looked = time.monotonic()
         self._days: dict[str, int] = {}
@@ -146,7 +124,7 @@ class Monitor:
         self._open = AsyncExitStack()
 
     def watch(self, look: Look) -> Self:
-        """Set the function that returns the party's position; return this monitor, for `async with`."""
+        """Set the function that returns the server's position; return this monitor, for `async with`."""
         self._look = look
         return self
 
@@ -198,7 +176,7 @@ class Monitor:
                 if time.monotonic() - checked >= CERTIFICATE_SECONDS:
                     checked = time.monotonic()
                     self._check_certificates()
-                self._position = await self._look()
+                self._position = await self._look() if self._look is not None else None
             now = self._looked = time.monotonic()
             where = self._position
             if where is None or before is None or (where.round, where.step) != (before.round, before.step):
