@@ -102,7 +102,8 @@ class Monitor:
     """Watches one party inside `async with`: it looks at its position each second, and runs the hook on events.
 
     A server alone has a position. Nothing that fails here ends the session. When the party ends, the file
-    `last-end.json` in its state folder says how. Raises BadInput, before anything is sent, for metrics that cannot be served.
+    `last-end.json` in its state folder says how. Raises BadInput, before anything is sent, for metrics that cannot be
+    served.
     """
 
     def __init__(
