@@ -72,7 +72,7 @@ def at_home(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]
         required = [name for name in names if own[name].default is inspect.Parameter.empty]
 
         def run(*, home: Path | None = None, **given: Any) -> None:
-            missing = [name for name in names if not given[name]]
+            missing = [name for name in names if given[name] is None or given[name] == []]
             if home is not None:
                 given |= {name: _fill(own[name].annotation, _FROM_HOME[name][1](home)) for name in missing}
             elif needed := [_FROM_HOME[name][0] for name in missing if name in required]:

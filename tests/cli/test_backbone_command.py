@@ -170,7 +170,7 @@ def test_plan_pins_scattering(secagg: Command, federation: Path, tmp_path: Path)
     check = ("plan", "check", "--plan", plan, "--roster", roster, "--policy", policy, "--data", data)
     assert secagg(*check).code == 0
     for shape, remedy in (("9x12x3", "convert them to grey"), ("128x128", "scale them"), ("13", "for vectors")):
-        refused = secagg(*new[:5], tmp_path / "other.json", *new[6:], "--shape", shape, "--backbone", "scattering")
+        refused = secagg(*new[:7], tmp_path / "other.json", *new[8:], "--shape", shape, "--backbone", "scattering")
         assert refused.code == 2
         assert remedy in refused.complaint
 

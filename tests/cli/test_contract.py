@@ -106,6 +106,10 @@ def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> 
         "no,yes",
         "--radius",
         1,
+        "--contact",
+        "Dr. Meier",
+        "--retention",
+        "90 days",
     )
     said = secagg(*arguments, "--out", federation / "a.json", "--delta", 1e-5, "--adjacency", "add-remove")
     assert said.code == 0
