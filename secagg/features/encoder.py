@@ -45,12 +45,15 @@ ENCODER_PARTS: Mapping[str, tuple[str, ...]] = {
         "vocab.txt", "vocab.json", "merges.txt", "*.model",
     ),
     PICTURES: ("preprocessor_config.json", "processor_config.json"),
-    POOLING: ("1_Pooling/config.json",),
+    POOLING: ("1_Pooling/config.json", "modules.json", "sentence_bert_config.json"),
 }  # fmt: skip
 """The files that each part of a model consists of; others in the folder are not read (`ModelFolder.alone`).
 
 The pooling is that of a sentence-transformers folder; the digest of a folder without it is of the other parts.
 """
+POOLING_RULE, MODULES, SENTENCES = (ENCODER_PARTS[POOLING][place] for place in range(3))
+FOLLOWED = ("Transformer", "Pooling", "Normalize")
+"""Modules of sentence-transformers that features follow; others, such as Dense, would be left out in silence."""
 POOLED_BY = "pooling_mode_"
 MEAN, FIRST = "mean_tokens", "cls_token"
 """Pooling modes of sentence-transformers: the mean of all tokens' last hidden states, or that of the first token."""
@@ -202,18 +205,46 @@ class EncoderFiles(ModelFolder):
         return side, mean, deviation
 
     def pooling_mode(self) -> str:
-        """Return the pooling that the folder asks for (MEAN or FIRST); "" if none. Raises BadInput for other modes."""
-        if POOLING not in self.parts:
+        """Return the pooling that the folder asks for (MEAN or FIRST); "" if none. Raises BadInput for other modes.
+
+        Raises BadInput, too, where the folder lists modules other than FOLLOWED.
+        """
+        listed = self._pooling_part(MODULES) or []
+        if not isinstance(listed, list):
+            raise BadInput(f"{self.folder / MODULES} lists no modules", remedy="save the model anew")
+        kinds = [str(each.get("type", "")).rpartition(".")[2] if isinstance(each, dict) else "" for each in listed]
+        if unknown := [kind for kind in kinds if kind not in FOLLOWED]:
+            problem = f"{self.folder / MODULES} has the module {unknown[0] or 'without a type'}"
+            raise BadInput(problem, remedy=f"give a model of {', '.join(FOLLOWED)} alone")
+        rule = self._pooling_part(POOLING_RULE)
+        if rule is None:
             return ""
-        path = self.paths(POOLING)[0]
-        content = self.read_json(path)
-        self.refuse_changed(POOLING)
-        rule: dict[str, Any] = content if isinstance(content, dict) else {}
-        modes = [name.removeprefix(POOLED_BY) for name, on in rule.items() if name.startswith(POOLED_BY) and on is True]
+        found = rule.items() if isinstance(rule, dict) else ()
+        modes: list[str] = [
+            name.removeprefix(POOLED_BY) for name, on in found if name.startswith(POOLED_BY) and on is True
+        ]
         if modes not in ([MEAN], [FIRST]):
-            problem = f"{path} asks for the pooling {' and '.join(modes) or 'none'}"
+            problem = f"{self.folder / POOLING_RULE} asks for the pooling {' and '.join(modes) or 'none'}"
             raise BadInput(problem, remedy=f"give a model that pools by {MEAN} or by {FIRST}")
         return modes[0]
+
+    def most_tokens(self, known: int) -> int:
+        """Return the most tokens of a text: `known`, or fewer where a sentence-transformers folder says so."""
+        rule = self._pooling_part(SENTENCES)
+        most = rule.get("max_seq_length") if isinstance(rule, dict) else None
+        if most is None:
+            return known
+        if not isinstance(most, int) or most < 1:
+            raise BadInput(f"{self.folder / SENTENCES} cuts texts to {most} tokens", remedy="save the model anew")
+        return min(known, most)
+
+    def _pooling_part(self, name: str) -> Any:
+        """Return the content of a file of the pooling; None where the folder has none. Raises BadInput."""
+        if POOLING not in self.parts or (path := self.folder / name) not in self.paths(POOLING):
+            return None
+        content = self.read_json(path)
+        self.refuse_changed(POOLING)
+        return content
 
 
 def _implementations(value: Any) -> Iterator[str]:
@@ -360,8 +391,9 @@ class Encoder:
         """Return token numbers (below 2²⁴, exact in float32) and attention mask, side by side."""
         if not texts:
             return np.zeros((0, 2 * self.tokens), dtype=np.float32)
-        told = self.tokenizer(texts, padding="max_length", truncation=True, max_length=self.tokens)
-        both = [np.array(told[name], dtype=np.float32) for name in ("input_ids", "attention_mask")]
+        cut = {"padding": "max_length", "padding_side": "right", "truncation": True, "max_length": self.tokens}
+        coded = self.tokenizer(texts, **cut)  # to the right, as the first token and an adapter's rows are read there
+        both = [np.array(coded[name], dtype=np.float32) for name in ("input_ids", "attention_mask")]
         return np.concatenate(both, axis=1)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
@@ -467,7 +499,8 @@ def open_encoder(
     config: Any = module.config
     tokens, text = 0, getattr(config, "text_config", config)
     if tokenizer is not None:
-        tokens = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
+        known = int(min(MOST_TOKENS, text.max_position_embeddings, tokenizer.model_max_length))
+        tokens = files.most_tokens(known)
     length = 3 * stored**2 + TEXT_BYTES
     encoder = Encoder(name, files, module, tokenizer, side, tokens, mean, deviation, length, pooling, cache, progress)
     _try_longest(encoder)

@@ -230,6 +230,43 @@ def test_other_poolings_are_refused(saved: dict[str, Path], tmp_path: Path, mode
         opened(own)
 
 
+def test_padding_follows_the_text_whatever_the_tokenizer_says(saved: dict[str, Path], tmp_path: Path) -> None:
+    """A tokenizer that was saved to pad on the left gives the same features, as its folder's pooling reads the text."""
+    found = []
+    for side in ("left", "right"):
+        own = Path(shutil.copytree(saved["bert"], tmp_path / side))
+        save_pooling(own, "cls_token")
+        written = own / "tokenizer_config.json"
+        written.write_text(json.dumps({**json.loads(written.read_text()), "padding_side": side}), encoding="utf-8")
+        found.append(opened(own).extract(some_records(2)))
+    assert np.allclose(*found, atol=1e-6)
+
+
+def test_further_modules_of_a_sentence_transformers_folder_are_refused(saved: dict[str, Path], tmp_path: Path) -> None:
+    """A dense layer behind the pooling would be left out in silence; the three modules that are followed pass."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    save_pooling(own, "mean_tokens")
+    kinds = ["Transformer", "Pooling", "Normalize"]
+    (own / "modules.json").write_text(json.dumps([{"type": f"sentence_transformers.models.{each}"} for each in kinds]))
+    assert opened(own).pooling == "mean_tokens"
+    (own / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Dense"}]))
+    with pytest.raises(BadInput, match=r"modules\.json has the module Dense; give a model of Transformer, Pooling"):
+        opened(own)
+
+
+@pytest.mark.parametrize(("most", "tokens"), [(3, 3), (10_000, None)])
+def test_texts_are_cut_as_a_sentence_transformers_folder_says(
+    saved: dict[str, Path], tmp_path: Path, most: int, tokens: int | None
+) -> None:
+    """The folder's limit on tokens holds where it is below the model's own; a limit that is no number is refused."""
+    own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
+    (own / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": most}))
+    assert opened(own).tokens == (tokens or opened(saved["bert"]).tokens)
+    (own / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": "all"}))
+    with pytest.raises(BadInput, match="cuts texts to all tokens"):
+        opened(own)
+
+
 def save_pooling(folder: Path, *modes: str) -> None:
     """Write the pooling of a sentence-transformers folder."""
     (folder / "1_Pooling").mkdir()
