@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tests.architecture.source import ROOT
 from tests.benchmarks import leaving
-from tests.benchmarks.contrasts import read_contrasts, verdicts
+from tests.benchmarks.contrasts import adjusted, read_contrasts, verdicts
 
 README, SOURCE = leaving.README, ROOT / "methods" / "claims.toml"
 BEGIN = "<!-- made by: python -m tests.benchmarks.claims -->\n"
@@ -54,7 +54,9 @@ def shown_of(claim: Claim) -> str:
     found = read_contrasts()
     if not claim.primary or claim.system not in found:
         return claim.shown
-    verdict = f"**{verdicts(found)[claim.system]}**: {found[claim.system].says()}"
+    p_value = adjusted(found)[claim.system]
+    shown = "< 0.001" if p_value < 0.001 else f"= {p_value:.2g}"
+    verdict = f"**{verdicts(found)[claim.system]}** (p {shown} by Holm): {found[claim.system].says()}"
     return "; ".join(filter(None, (verdict, claim.shown)))
 
 

@@ -138,21 +138,28 @@ def read_contrasts() -> dict[str, Contrast]:
     }
 
 
-def verdicts(contrasts: Mapping[str, Contrast]) -> dict[str, str]:
-    """Return "held", "did not hold" or "cannot be told" for each of the eight systems.
+def adjusted(contrasts: Mapping[str, Contrast]) -> dict[str, float]:
+    """Return Holm's adjusted p-values of the eight systems; a system without a contrast counts as p = 1.
 
-    Holm, "A simple sequentially rejective multiple test procedure" (1979): the p-values ascend, the i-th (from 0) is
-    rejected if it and all before it are at most LEVEL / (8 − i). A system without a contrast counts as p = 1.
+    Holm, "A simple sequentially rejective multiple test procedure" (1979): with the p-values in ascending order the
+    i-th (from 0) becomes the largest of (8 − j) p_j over j ≤ i, at most 1.
     """
-    unknown = Contrast("", (), (0.0, 0.0))
-    found = {system: contrasts.get(system, unknown) for system in PRIMARY}
-    by_p = sorted(found, key=lambda system: found[system].p_value)
-    rejected = set[str]()
+    by_p = sorted(PRIMARY, key=lambda system: contrasts[system].p_value if system in contrasts else 1.0)
+    found, largest = dict[str, float](), 0.0
     for place, system in enumerate(by_p):
-        if found[system].p_value > LEVEL / (len(PRIMARY) - place):
-            break
-        rejected.add(system)
-    return {system: _verdict(each, is_rejected=system in rejected) for system, each in found.items()}
+        own = contrasts[system].p_value if system in contrasts else 1.0
+        largest = max(largest, min(1.0, (len(by_p) - place) * own))
+        found[system] = largest
+    return found
+
+
+def verdicts(contrasts: Mapping[str, Contrast]) -> dict[str, str]:
+    """Return "held", "did not hold" or "cannot be told" for each of the eight systems."""
+    unknown = Contrast("", (), (0.0, 0.0))
+    p_values = adjusted(contrasts)
+    return {
+        system: _verdict(contrasts.get(system, unknown), is_rejected=p_values[system] <= LEVEL) for system in PRIMARY
+    }
 
 
 def _verdict(contrast: Contrast, *, is_rejected: bool) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from secagg.generation.pictures import TRAINING
-from tests.benchmarks.contrasts import FEWEST, PRIMARY, Contrast, contrast_of, read_contrasts, verdicts
+from tests.benchmarks.contrasts import FEWEST, PRIMARY, Contrast, adjusted, contrast_of, read_contrasts, verdicts
 from tests.benchmarks.fedbip import CLASSES, COUNT, FEDAVG, ROUNDS, STYLES
 
 CLEAR = Contrast("clear", (1.0, 1.1, 0.9, 1.05, 0.95), (0.4, 1.6))
@@ -32,6 +32,14 @@ def test_holm_rejects_as_in_a_worked_example() -> None:
     found = verdicts({name: with_p(p) for name, p in values.items() if p < 1})
     assert [name for name, verdict in found.items() if verdict == "held"] == list(PRIMARY)[1:3]
     assert found["FedTC"] == "cannot be told"
+
+
+def test_adjusted_p_values_are_those_of_an_example() -> None:
+    """p = 0.01, 0.04, 0.03 and 0.005 with four of 1: 0.07, 0.2, 0.18 and 0.04, by hand."""
+    values = dict(zip(PRIMARY, (0.01, 0.04, 0.03, 0.005), strict=False))
+    found = adjusted({name: with_p(p) for name, p in values.items()})
+    assert [found[name] for name in values] == pytest.approx([0.07, 0.2, 0.18, 0.04])
+    assert [found[name] for name in PRIMARY if name not in values] == [1.0] * 4
 
 
 def test_a_gap_in_the_order_ends_the_rejections() -> None:

@@ -180,7 +180,8 @@ def test_the_table_has_the_verdict_of_its_contrast() -> None:
     for claim in CLAIMS:
         shown = claims.shown_of(claim)
         if claim.primary and claim.system in found:
-            assert shown.startswith(f"**{contrasts.verdicts(found)[claim.system]}**: {found[claim.system].says()}")
+            assert shown.startswith(f"**{contrasts.verdicts(found)[claim.system]}** (p ")
+            assert f" by Holm): {found[claim.system].says()}" in shown
         else:
             assert shown == claim.shown
 
