@@ -326,7 +326,7 @@ def _abort(facts: PlanFacts) -> list[str]:
     if facts.claim is not None:
         spent = f": ε = {format_epsilon(facts.claim.epsilon)} counts, with or without a result"
     return [
-        "You can withdraw until your upload: do not start your client. Afterwards nothing can be taken back.",
+        "You can withdraw until your upload: decline, or start no client. Afterwards nothing can be taken back.",
         f"If the session aborts after your upload, your budget is spent{spent}.",
         "Further plans about the same data tell more; your ledger counts them, and your policy limits them.",
     ]
