@@ -31,7 +31,7 @@ from secagg.cli.options import (
 )
 from secagg.cli.schema import OWN
 from secagg.data.sources import kinds_of_files
-from secagg.errors import BadInput, SecaggError, SessionAborted
+from secagg.errors import BadInput, PlanRefused, SecaggError, SessionAborted
 from secagg.features.local_records import look_at_own
 from secagg.federation import Client, decline_plan, session_folder
 from secagg.plan_facts.explanation import explain
@@ -95,7 +95,9 @@ def client(
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
     addresses = found if len(found) == len(aggregators or []) else {}
-    declines = partial(decline_plan, plan, server=server, tls=tls, aggregators=addresses, reason=decline_reason)
+    declines = partial(
+        decline_plan, plan, server=server, tls=tls, state=state, aggregators=addresses, reason=decline_reason
+    )
     with _declining(speaker, declines if decline and not dry_run else None):
         member = Client(
             plan,
@@ -126,11 +128,12 @@ def client(
 def _declining(speaker: Speaker, declines: Callable[[], Coroutine[Any, Any, tuple[str, ...]]] | None) -> Iterator[None]:
     """Decline the plan by `declines`, if any, where it is refused in this context, or interrupted; say who knows.
 
+    A file that cannot be read, a missing library or a full disk is no refusal: the member mends it and starts again.
     Where no server is there, nobody waits for this member yet, and the refusal is all that is said.
     """
     try:
         yield
-    except (BadInput, KeyboardInterrupt):
+    except (PlanRefused, KeyboardInterrupt):
         if declines is not None:
             with suppress(SecaggError):
                 heard = ", ".join(asyncio.run(declines())) or "nobody"

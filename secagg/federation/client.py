@@ -19,6 +19,7 @@ from secagg.errors import (
     BadInput,
     LeftBehind,
     MalformedMessage,
+    PlanRefused,
     ProtocolViolation,
     SecaggError,
     ServerAway,
@@ -210,7 +211,7 @@ class FederationClient:
                         await compute_aside(own.vector)
                     await self.greet()
                 return await session.run(server, others), session.draw
-            except (BadInput, asyncio.CancelledError):
+            except (PlanRefused, asyncio.CancelledError):
                 if self.decline is not None and session.outcome is None and not session.is_protected:
                     heard = await send_decline(setup, self.me, self.decline, {**others, SERVER_INDEX: server})
                     self.progress(f"declined: {', '.join(heard) or 'nobody'} will not wait for this client")

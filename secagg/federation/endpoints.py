@@ -33,13 +33,13 @@ from secagg.protection.messages import Outcome
 from secagg.protection.proven_bits import check_libraries
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
-from secagg.session.attachments import session_folder
+from secagg.session.attachments import folder_name, session_folder
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import following_setup
 from secagg.system.files import write_synced
 from secagg.system.plugins import admit
 from secagg.system.threads import compute_aside
-from secagg.transcript import FILE_NAME
+from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
 
 FAREWELL_SECONDS = 3.0
@@ -246,15 +246,24 @@ class Client:
 
 
 async def decline_plan(
-    plan: Path | str, *, server: str, tls: Path | str, aggregators: Mapping[str, str], reason: str
+    plan: Path | str,
+    *,
+    server: str,
+    tls: Path | str,
+    state: Path | str,
+    aggregators: Mapping[str, str],
+    reason: str,
 ) -> tuple[str, ...]:
     """Decline the first round of a plan that this client has refused; return the names of those that know now.
 
     Arguments as of `Client`; `reason` may be empty, and has at most `MAX_DECLINE_REASON` characters. Raises BadInput
-    for files that cannot be read, and for a server that runs another plan; NotNow where nobody can be reached.
+    for files that cannot be read, for a server that runs another plan, and while another process takes part over the
+    same `state`; NotNow where nobody can be reached.
     """
     credentials = credentials_for("client", Path(tls), lambda text: None)
     setup = RoundSetup.of(read_plan(Path(plan)), credentials.roster)
+    if (transcript := Path(state) / folder_name(setup.context.round_digest) / FILE_NAME).exists():
+        Journal(transcript).close()  # which a process that takes part holds
     me = LocalParty(credentials.index, credentials.identity, OperatingSystem())
     addresses = {SERVER_INDEX: server, **addresses_of(setup, aggregators)}
     await asyncio.to_thread(greet, credentials, server, 0.0)

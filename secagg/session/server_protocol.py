@@ -233,7 +233,7 @@ class ServerProtocol:
         elif record.kind == "closed":
             self.close()
         elif record.kind == "aborted":
-            self.failure = record.content.decode(errors="replace")
+            self.abort(record.content.decode(errors="replace"))
         elif record.kind == "sent":
             body = peek(record.content)
             self.sent(chain(body.head, "sent", record.content))
@@ -272,6 +272,11 @@ class ServerProtocol:
         declined = (f"declined: {', '.join(self.declined)}",) if self._declined else ()
         released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
         self._step, self.failure = None, "; ".join((reason, *helpers, *declined, *released))
+
+    def abort(self, reason: str) -> None:
+        """End the session for this reason: no message of the present step is taken from now on."""
+        self._past.add(self.awaits)
+        self._step, self.failure = None, reason
 
     @property
     def cancellation(self) -> str:

@@ -229,8 +229,8 @@ class ServerSession:
         async with self._turn:
             if self._protocol.failure is not None or not (reason := self._protocol.cancellation):
                 raise BadInput("the session cannot be cancelled any more", remedy="see secagg status")
-            self._protocol.failure = reason
             self._log.warning("cancelled by the operator")
+            self._protocol.abort(reason)
             self._wake()
             return reason
 

@@ -330,6 +330,7 @@ class ServerVerifier:
             self._aborted = record.content.decode(errors="replace")
             is_reason = self._aborted in (self._protocol.cancellation or None, self._reason_to_abort())
             require(is_reason, record, "the session was aborted without that reason")
+            self._protocol.abort(self._aborted)
         else:
             require(record.kind == "sent", record, f"a server's transcript holds no {record.kind}")
             self._check_sent(record)

@@ -27,7 +27,8 @@ def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command)
 
     SIGTERM before that ended it with 75, declined nothing, and it went on.
 
-    The coordinator cannot go on before; the result names both; nothing of theirs was sent; a dry run tells nobody.
+    The coordinator cannot go on before; the result names both; nothing of theirs was sent. A dry run, a wrong path and
+    a second start beside a running client tell nobody.
     """
     waits = {"dropouts": 2, "colluders": 1, "join_seconds": 3600, "step_seconds": 3600}
 
@@ -36,12 +37,21 @@ def test_refusal_and_interrupt_reach_the_server(tmp_path: Path, secagg: Command)
 
     with processes(tmp_path, 4, names=NAMES, **waits) as federation:
         federation.start(SERVER)
+        typo = list(federation.command("a", "--quiet"))
+        typo[typo.index("--data") + 1] = tmp_path / "none.npz"
+        assert secagg(*typo).code == 2
         policy = tmp_path / "a" / "policy.toml"
         policy.write_text(policy.read_text().replace('"masked"', '"shared"'))
         assert secagg(*federation.command("a", "--dry-run", "--quiet")).code == 2
         assert declined(federation) == {}
         federation.start("b")
         federation.until_has(SERVER, "received", "KeyAdvertisement")
+        own = tmp_path / "b" / "policy.toml"
+        accepts = own.read_text()
+        own.write_text(accepts.replace('"masked"', '"shared"'))
+        assert secagg(*federation.command("b")).code == 2
+        own.write_text(accepts)
+        assert declined(federation) == {}
         refused = secagg("control", "go-on", "--state", tmp_path / SERVER / "state")
         assert refused.code == 2
         assert "too few have answered step 1 of 5 for a sum: b" in refused.complaint

@@ -86,6 +86,17 @@ async def test_operator_extends_a_wait(server: Waiting) -> None:
     assert server.session._waiting().left() == pytest.approx(before + 600, abs=60)
 
 
+async def test_nothing_is_taken_after_a_cancellation(server: Waiting) -> None:
+    """A message that comes behind the operator's cancel is not recorded, so that `verify` finds the reason true."""
+    await server.joins(1, 2)
+    await server.session.cancel()
+    await server.joins(3)
+    await until(lambda: any(each.kind == "aborted" for each in read_transcript(server.world.transcript(0))))
+    kinds = [each.kind for each in read_transcript(server.world.transcript(0))]
+    assert kinds.count("received") == 2
+    assert "cancelled" in verify_transcript(server.world.transcript(0))["session"]
+
+
 async def test_cancelled_session_ends_for_everybody(server: Waiting) -> None:
     """A cancelled session ends by the server's signed abort, which clients fetch and transcripts show."""
     await server.joins(1, 2)
