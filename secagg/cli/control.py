@@ -18,6 +18,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from secagg.cli.console import Speaker
+from secagg.cli.home import at_home
 from secagg.cli.options import StateOption
 from secagg.errors import BadInput, describe_error
 from secagg.system.reading import each_field_once, parse_json
@@ -114,12 +115,14 @@ def ask(state: Path, **request: Any) -> str:
 
 
 @app.command("go-on")
+@at_home("state")
 def go_on(speaker: Speaker, state: StateOption) -> None:
     """End the present wait now, without those who are missing; refused while too few have answered for a sum."""
     _tell(speaker, ask(state, command="go-on"))
 
 
 @app.command()
+@at_home("state")
 def extend(
     speaker: Speaker,
     seconds: Annotated[int, typer.Argument(help="Seconds to add, a week at most.")],
@@ -130,6 +133,7 @@ def extend(
 
 
 @app.command()
+@at_home("state")
 def cancel(speaker: Speaker, state: StateOption) -> None:
     """End the session for good, by the server's signed abort to everybody; refused once a sum is being opened."""
     _tell(speaker, ask(state, command="cancel"))

@@ -21,7 +21,9 @@ from secagg.errors import BadInput
 from secagg.federation import Server, Stage, credentials_for, server_setup
 from secagg.plan_facts.countersigning import gather_approvals
 from secagg.scoring.card import card_of, classes_left_out, write_card
+from secagg.session import RoundSetup
 from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
+from secagg.session.status import status_of
 from secagg.system.files import keep_to_owner, write_synced
 from secagg.transcript import FILE_NAME
 
@@ -111,6 +113,7 @@ def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, ap
     credentials = credentials_for("server", tls, speaker.say)
     setup = server_setup(plan, credentials)
     setup.facts.load_libraries()
+    _require_open(setup, state)
     content: dict[str, Any] = {
         "member": credentials.name,
         "plan_sha256": setup.plan.digest.hex(),
@@ -131,6 +134,16 @@ def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, ap
     days = ", ".join(f"{file} {left}" for file, left in content["certificate_days"].items())
     rows = [*rows_of(content), ("days left", days)]
     speaker.result(content, two_columns("Ready to start", rows))
+
+
+def _require_open(setup: RoundSetup, state: Path) -> None:
+    """Raise BadInput where the plan's session has ended for good: it was aborted, or its last round is over."""
+    for each in (status_of(path.parent) for path in sorted(state.glob(f"*/{FILE_NAME}"))):
+        if each.setup.plan.digest != setup.plan.digest or not each.is_over:
+            continue
+        if each.failure is not None or each.setup.is_last:
+            ended = f"aborted: {each.failure}" if each.failure is not None else "over: its result is there"
+            raise BadInput(f"the plan's session is {ended}", remedy="make a new plan to run another")
 
 
 def _require_free(listen: str) -> None:

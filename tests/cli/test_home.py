@@ -58,6 +58,8 @@ def test_home_and_data_are_a_whole_command(
         assert secagg("verify", "--home", tmp_path / name).code == 0
     (*_, last) = secagg("status", "--home", tmp_path / SERVER, "--json", "-").json["sessions"]
     assert last["state"] == "over"
+    again = secagg("server", "--home", tmp_path / SERVER, "--check")
+    assert (again.code, "the plan's session is over" in again.complaint) == (2, True)
     assert secagg("purge", "--home", tmp_path / SERVER).code == 0
 
 
