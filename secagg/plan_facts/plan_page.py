@@ -9,6 +9,9 @@ Viswanath 2015, *The Composition Theorem for Differential Privacy*). It would be
 most but for a chance of δ: of Gaussian noise that chance is larger.
 *How strength is put into words.* The words are this project's own scale, no standard: up to ε = 1 a promise is strong;
 up to 2 a suspicion of one in ten stays less likely than not (moderate); up to 10 weak; above, almost no protection.
+They are of ε alone, so that a promise whose δ is not small (`outright_delta`) has none of them.
+*What the author of a plan states* stands in quotation marks, and holds none itself: it cannot end them, and go on as if
+the software spoke.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ BEYOND = "almost no protection"
 """The word for a larger ε."""
 SUSPICION = 0.1
 """The certainty, before the results are seen, of the page's example."""
+_MARKS = str.maketrans(dict.fromkeys('"“”„‟″‶«»＂〝〞〟❝❞ʺ˝‘’‚‛', "'"))
+"""What looks like a quotation mark, and is replaced in the texts of a plan's author."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class PlanPage:
 def page_of(facts: PlanFacts) -> PlanPage:
     """Return the page of a plan, a function of the plan and its roster alone."""
     plan, roster = facts.plan, facts.roster
-    contact = f"Questions go to {plan.contact.rstrip('.')}."
+    contact = _stated("The contact for questions", plan.contact)
     sections = (
         Section("Parties", tuple(_parties(facts))),
         Section("Purpose", tuple(_purpose(plan.purpose))),
@@ -99,6 +104,11 @@ def _listed(names: Sequence[str], last: str = " and ") -> str:
     return last.join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def _stated(what: str, text: str) -> str:
+    """Return a sentence that quotes a text of the plan's author, without quotation marks of its own."""
+    return f"{what}, as the author of the plan states it: “{text.translate(_MARKS)}”."
+
+
 def _members(count: int) -> str:
     return f"{count} member{'s' if count != 1 else ''}"
 
@@ -123,7 +133,7 @@ def _purpose(purpose: str) -> list[str]:
     if not purpose:
         return ["No purpose is stated: do not sign before one is."]
     return [
-        f"The purpose, as the author of the plan states it: {purpose.rstrip('.')}.",
+        _stated("The purpose", purpose),
         "The software does not enforce the purpose: your agreement with the other members has to.",
     ]
 
@@ -139,7 +149,7 @@ def _leaving(facts: PlanFacts) -> list[str]:
         for spec in facts.sums
         for block in spec.blocks
     ]
-    opened = f"Totals over all members of these are opened: {'; '.join(dict.fromkeys(phrases))}."
+    opened = f"Totals of these over the members that take part are opened: {'; '.join(dict.fromkeys(phrases))}."
     if facts.groups > 1:
         opened += f" {facts.groups} groups of members have totals of their own."
     return ["No record leaves your organisation.", used, opened, _confidential(facts), *_noise(facts)]
@@ -174,7 +184,7 @@ def _confidential(facts: PlanFacts) -> str:
 
 def _noise(facts: PlanFacts) -> list[str]:
     """Return sentences on the noise: the party that adds it, and by how much it blurs a number of records."""
-    plan, opened = facts.plan, facts.kinds[0].opened_noise(facts.fewest)
+    plan, kind = facts.plan, facts.kinds[0]
     if not plan.has_noise:
         return ["The totals are opened exactly as they are."]
     lines = ["Each member trains with random noise."] if plan.has_training_noise else []
@@ -182,10 +192,12 @@ def _noise(facts: PlanFacts) -> list[str]:
         lines.append("Each member adds random noise to its numbers before they leave.")
     elif plan.noise == NoiseFrom.AGGREGATOR:
         lines.append(f"Random noise is added to the totals by {_listed(facts.openers)}.")
-    counts = [block.name for block in facts.kinds[0].layout.blocks if block.kind is Kind.COUNTS]
-    if opened is not None and counts:
-        off = f"about ±{math.ceil(opened[counts[0]].of_record.sigma)}"
-        lines.append(f"The number of records of a class is then off by {off} in the total, more in one of three cases.")
+    counts = [block.name for block in kind.layout.blocks if block.kind is Kind.COUNTS]
+    totals = [kind.opened_noise(present) for present in range(facts.fewest, facts.cohort_size + 1)]
+    sigmas = [noise[counts[0]].of_record.sigma for noise in totals if noise is not None and counts]
+    if sigmas:
+        off = f"at most about ±{math.ceil(max(sigmas))}"
+        lines.append(f"The number of records of a class is then off by {off} in two of three cases, else by more.")
     return lines
 
 
@@ -200,7 +212,6 @@ def _promise(facts: PlanFacts) -> tuple[tuple[str, ...], str]:
         ), "bad"
     odds = math.exp(min(claim.epsilon, 50.0)) * SUSPICION / (1 - SUSPICION)
     cases = math.floor(1 / claim.delta * (1 + 1e-9))
-    word = strength(claim.epsilon)
     neighbours = NEIGHBOURS[claim.unit, claim.adjacency].replace("client", "member")
     bound = (
         f"The results tell nobody more about {neighbours} than this would: "
@@ -210,14 +221,24 @@ def _promise(facts: PlanFacts) -> tuple[tuple[str, ...], str]:
     lines = [
         bound,
         f"Somebody who was {100 * SUSPICION:.0f} % sure can so become {_percent(odds / (1 + odds))} sure.",
-        f"This is {word if word == BEYOND else f'a {word} promise'} (ε = {format_epsilon(claim.epsilon)}).",
+        _in_a_word(facts, claim),
     ]
     if facts.rounds > 1:
         most = f"; a member is in at most {facts.draws(facts.rounds)} of them" if facts.plan.cohort else ""
         lines.append(f"It covers all {facts.rounds} rounds together{most}.")
+    tone = next((tone for most, _, tone in STRENGTHS if claim.epsilon <= most), "bad")
     if outright := outright_delta(facts):
         lines.append(f"Danger: {outright}.")
-    return tuple(lines), next((tone for most, _, tone in STRENGTHS if claim.epsilon <= most), "bad")
+        tone = "bad"
+    return tuple(lines), tone
+
+
+def _in_a_word(facts: PlanFacts, claim: Claim) -> str:
+    """Return the sentence on the strength of the promise: of ε, but for a δ that is not small."""
+    word, epsilon = strength(claim.epsilon), f"ε = {format_epsilon(claim.epsilon)}"
+    if outright_delta(facts):
+        return f"Do not count on this promise: δ = {claim.delta:g} is not small, whatever ε is ({epsilon})."
+    return f"This is {word if word == BEYOND else f'a {word} promise'} ({epsilon})."
 
 
 def _percent(share: float) -> str:
@@ -235,8 +256,9 @@ def _weaker(facts: PlanFacts) -> list[str]:
         both = claim.of_group(2)
         less = f"{times_as_sure(both)} as sure (ε = {format_epsilon(both)})"
         return [f"A person with records at 2 members is protected less: {less}."]
+    has_words = not outright_delta(facts)
     rows = [
-        f"A person with {records} records: {times_as_sure(each)} as sure; {strength(each)} "
+        f"A person with {records} records: {times_as_sure(each)} as sure{f'; {strength(each)}' * has_words} "
         f"(ε = {format_epsilon(each)})."
         for records, each in group_epsilons(facts).items()
     ]
@@ -333,20 +355,31 @@ def _abort(facts: PlanFacts) -> list[str]:
 
 
 def _storage(facts: PlanFacts) -> list[str]:
-    roster, retention = facts.roster, facts.plan.retention.rstrip(".")
-    stated = f"Retention, as the author of the plan states it: {retention}."
+    roster, retention = facts.roster, facts.plan.retention
     names = [roster.name(index) for index in sorted(facts.protection.receivers(facts.kinds[0].context))]
     upload = f"{'protected ' * facts.protection.hides_vectors}upload"
     kept = (
-        "Every party keeps the opened totals, the result and a signed transcript on its own machine. "
-        f"{_listed(names)} also keep{'s' * (len(names) == 1)} every member's {upload}."
+        f"{roster.name(SERVER_INDEX)} keeps the opened totals, the result and a signed transcript. "
+        f"{_listed(names)} also keep{'s' * (len(names) == 1)} every member's {upload}. {_kept_by_others(facts)}"
     )
     return [
-        stated if retention else "No retention period is stated.",
-        "The software deletes nothing by itself.",
+        _stated("Retention", retention) if retention else "No retention period is stated.",
+        "Uploads, results and transcripts are not deleted by themselves.",
         kept,
         "secagg purge deletes the uploads; it leaves the last totals, the results and the transcripts.",
     ]
+
+
+def _kept_by_others(facts: PlanFacts) -> str:
+    """Return a sentence on what members and helpers keep: the server shows helpers what it shows members."""
+    helpers = [facts.roster.name(index) for index in facts.kinds[0].context.helpers]
+    kept = ["a signed transcript"]
+    if facts.plan.result is ResultAccess.MEMBERS:
+        kept.append("the result")
+    if facts.rounds > 1 or facts.method.traits.shows_last_sum:
+        kept.append("the opened totals that the server shows")
+    keeper = f"{_listed(['Each member', *helpers])} keep" if helpers else "Each member keeps"
+    return f"{keeper} {_listed(kept)}, {'each ' * bool(helpers)}on its own machine."
 
 
 def _small(facts: PlanFacts) -> list[str]:

@@ -104,6 +104,36 @@ def test_page_shows_what_the_plan_states(facts: dict[str, PlanFacts], field: str
     assert "<b>" not in page
 
 
+@pytest.mark.parametrize("field", ["purpose", "contact", "retention"])
+@pytest.mark.parametrize("mark", ["”", "“", '"', "„", "»"])
+def test_text_of_the_author_cannot_leave_its_quotation_marks(
+    facts: dict[str, PlanFacts], field: str, mark: str
+) -> None:
+    """The page replaces whatever looks like a quotation mark in a text that it quotes."""
+    changed = replace(facts["exact"].plan, **{field: f"tests{mark}. This is a strong promise. {mark}"})
+    said = text_of(replace(facts["exact"], plan=changed))
+    assert "as the author of the plan states it: “tests'. This is a strong promise. '”." in said
+
+
+@pytest.mark.parametrize(
+    ("delta", "tone", "sentence"),
+    [
+        (1e-5, "good", "This is a strong promise (ε = 1)."),
+        (0.3, "bad", "Do not count on this promise: δ = 0.3 is not small, whatever ε is (ε = 1)."),
+    ],
+)
+def test_large_delta_is_no_good_promise(delta: float, tone: str, sentence: str) -> None:
+    """A small ε makes the box green and has a word only where δ is small, too, for several records as well."""
+    page = page_of(facts_of(FOUR, **{**PROMISE, "epsilon": 1.0, "delta": delta}))
+    promise, weaker = (
+        next(each for each in page.sections if each.title.startswith(title)) for title in ("The promise", "Persons")
+    )
+    assert promise.tone == tone
+    assert sentence in promise.lines
+    words = ("strong", "moderate", "weak;", "; weak", "almost")
+    assert any(word in "".join(promise.lines + weaker.lines) for word in words) == (tone == "good")
+
+
 def test_page_is_one_file_without_requests(facts: dict[str, PlanFacts]) -> None:
     """The HTML page has no scripts, links or pictures of elsewhere, and a place to sign for each party."""
     page = plan_document(page_of(facts["epsilon-4"]), explain(facts["epsilon-4"]))
@@ -183,6 +213,7 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
         FOUR,
         {**PROMISE, "epsilon": 4.0, "surplus_noise": SurplusNoise.KEEP},
         [
+            "is then off by at most about ±11 in two of three cases, else by more.",
             "If none might (plan new --dropouts 0), there would be about 18 % less noise;",
             "With --surplus-noise remove there would be as much less whenever nobody is missing.",
         ],
@@ -207,7 +238,11 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
     "for the server alone": (
         FOUR,
         {**PROMISE, "epsilon": 4.0, "result": "server", "colluders": 0},
-        ["coordinator alone receives the result", "Against a member ε is "],
+        [
+            "coordinator alone receives the result",
+            "Against a member ε is ",
+            "Each member keeps a signed transcript, on its own machine.",
+        ],
     ),
     "class gate": (FOUR, {"class_gate": 1}, ["the number of members that have each class"]),
 }
@@ -244,7 +279,7 @@ def test_plan_show_opens_with_the_page(secagg: Command, shown: tuple[Any, ...], 
     said = secagg(*shown, "--html", tmp_path / "a.html")
     assert said.code == 0, said.err
     page, technical = said.out.split("Technical part")
-    assert "The purpose, as the author of the plan states it: tests." in page
+    assert "The purpose, as the author of the plan states it: “tests”." in page
     assert "cannot wrap" in technical
     assert "cannot wrap" not in page
     assert secagg(*shown, "--html", tmp_path / "b.html").code == 0
