@@ -179,7 +179,7 @@ def _confidential(facts: PlanFacts) -> str:
     alone = f"{most} together with {server}"
     if len(openers) > 1:
         alone = f"{_listed(openers)} do not all work together, and {most} with them"
-    return f"Nobody can read your organisation's own numbers as long as {alone}."
+    return f"No message shows your organisation's own numbers to anybody as long as {alone}."
 
 
 def _noise(facts: PlanFacts) -> list[str]:
@@ -275,8 +275,8 @@ def _trust(facts: PlanFacts) -> list[str]:
         if facts.plan.noise == NoiseFrom.CLIENT:  # without colluders a plan counts on one share that another one knows
             left = " Then the weaker promise is left." if facts.plan.colluders else " The promise holds all the same."
         lines.append(
-            "Danger: where only you and one other member in a total are honest, that member can compute your "
-            f"organisation's numbers.{left}"
+            "Danger: where only you and one other member in a total are honest, and that member learns what the others "
+            f"put in, it subtracts that and its own from the total and has your organisation's numbers.{left}"
         )
     if facts.claim is None and facts.record_sums > 1:
         nearly = "Where a member misses one, the difference of two totals is nearly that member's numbers."
