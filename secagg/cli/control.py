@@ -50,8 +50,8 @@ async def listening(state: Path, current: Callable[[], Waiting], said: Callable[
     Without a socket (such as for too long a path) the party runs all the same, and `said` gets a warning.
     """
     path = state / SOCKET_FILE
-    path.unlink(missing_ok=True)  # of a process that was killed: the state folder's lock lets no second one run
     try:
+        path.unlink(missing_ok=True)  # of a process that was killed: the state folder's lock lets no second one run
         server = await asyncio.start_unix_server(partial(_answer, path, current), path, limit=_MOST_BYTES)
         path.chmod(0o600)  # the umask has kept it from others before
     except OSError as error:
@@ -102,16 +102,23 @@ def ask(state: Path, **request: Any) -> str:
             connection.settimeout(_SECONDS)
             connection.connect(str(path))
             connection.sendall(json.dumps(request).encode() + b"\n")
-            answer = json.loads(connection.makefile("rb").readline(_MOST_BYTES))
+            done, said = _read_answer(connection.makefile("rb").readline(_MOST_BYTES))
     except PermissionError:
         problem = f"{path} belongs to another user"
         raise BadInput(problem, remedy="run this as the user that runs the server") from None
     except (OSError, ValueError) as error:
         problem = f"no server or aggregator answers at {path} ({describe_error(error)})"
         raise BadInput(problem, remedy="give the --state folder of one that runs on this machine") from None
-    if not answer["done"]:
-        raise BadInput(f"refused: {answer['said']}")
-    return str(answer["said"])
+    if not done:
+        raise BadInput(f"refused: {said}")
+    return said
+
+
+def _read_answer(line: bytes) -> tuple[bool, str]:
+    match parse_json(line, object_pairs_hook=each_field_once):
+        case {"done": bool(done), "said": str(said)}:
+            return done, said
+    raise ValueError("no answer of secagg")
 
 
 @app.command("go-on")

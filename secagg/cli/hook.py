@@ -37,6 +37,8 @@ class Hook:
             self._words = shlex.split(command)
         except ValueError as error:
             raise BadInput(f"--hook {command!r} does not parse ({error})", remedy="quote it as for a shell") from None
+        if "\0" in command:
+            raise BadInput(f"--hook {command!r} has a NUL character", remedy="leave it out")
         if not self._words or shutil.which(self._words[0]) is None:
             remedy = "name an executable file, with its arguments after it"
             raise BadInput(f"--hook {command!r}: there is no such command", remedy=remedy)

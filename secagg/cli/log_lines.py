@@ -26,8 +26,9 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
             **self._context,
         }
-        if record.exc_text:
-            content["traceback"] = record.exc_text
+        traceback = record.exc_text or (self.formatException(record.exc_info) if record.exc_info else "")
+        if traceback:
+            content["traceback"] = traceback
         return json.dumps(content)
 
 

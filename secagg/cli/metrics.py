@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from secagg.errors import BadInput
 from secagg.system.extras import extra
 
 Facts = Callable[[], Mapping[str, Any]]
+MOST_THREADS = 200
+_log = logging.getLogger("secagg.metrics")
 _GAUGES = {
     "round": "Number of the present round of the plan, from 1.",
     "rounds": "Number of rounds of the plan.",
@@ -35,6 +38,14 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
+    def verify_request(self, *_: object) -> bool:
+        """Return whether a request is answered: one thread each, while this process has fewer than MOST_THREADS."""
+        return threading.active_count() < MOST_THREADS
+
+    def handle_error(self, *_: object) -> None:
+        """Log what failed in a request, such as a client that hung up, at debug level."""
+        _log.debug("a request for metrics failed", exc_info=True)
+
 
 @dataclass(frozen=True)
 class MetricsAddress:
@@ -50,7 +61,7 @@ class MetricsAddress:
     def read(cls, text: str) -> Self:
         """Parse [HOST:]PORT; a port alone is one of 127.0.0.1. Raises BadInput."""
         host, _, port = text.rpartition(":")
-        if not (port.isascii() and port.isdigit() and int(port) < 65_536):
+        if not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65_536):
             raise BadInput(f"--metrics cannot be {text!r}", remedy="give PORT, or HOST:PORT")
         return cls(host or "127.0.0.1", int(port))
 

@@ -244,4 +244,8 @@ def run_until_stopped(party: Coroutine[Any, Any, T], stopping: Callable[[], None
                 raise
             raise NotNow("stopped by SIGTERM, with all that was done kept") from None
 
-    return asyncio.run(run())
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGTERM, before)  # the loop's end has set the default, which kills

@@ -30,7 +30,7 @@ from secagg.features.backbone import Features, Progress, digest_of, row_by_row
 from secagg.features.cache import FeatureCache, recall
 from secagg.features.program import first_line, refusing_failures
 from secagg.system.extras import extra
-from secagg.system.reading import DOCUMENT_BYTES, parse_json, read_limited, sha256_of
+from secagg.system.reading import DOCUMENT_BYTES, each_field_once, parse_json, read_limited, sha256_of
 
 if TYPE_CHECKING:
     import torch
@@ -125,12 +125,16 @@ class ModelFolder:
         for part in parts:
             self.refuse_changed(part)
 
-    def read_json(self, path: Path) -> Any:
-        """Return the content of a JSON file, None if it does not exist. Raises BadInput for a file that is not JSON."""
+    def read_json(self, path: Path, **options: Callable[..., Any]) -> Any:
+        """Return the content of a JSON file, None if it does not exist; `options` are hooks of `json.loads`.
+
+        Raises BadInput for a file that is not JSON, or that a hook refuses.
+        """
         try:
-            return parse_json(read_limited(path, DOCUMENT_BYTES)) if path.is_file() else None
+            return parse_json(read_limited(path, DOCUMENT_BYTES), **options) if path.is_file() else None
         except (OSError, ValueError) as error:
-            raise BadInput(f"cannot read {path} as JSON", remedy="write it again with save_pretrained") from error
+            problem = f"cannot read {path} as JSON ({describe_error(error)})"
+            raise BadInput(problem, remedy="write it again with save_pretrained") from error
 
 
 @dataclass(frozen=True)
@@ -219,10 +223,10 @@ class EncoderFiles(ModelFolder):
         rule = self._pooling_part(POOLING_RULE)
         if rule is None:
             return ""
-        found = rule.items() if isinstance(rule, dict) else ()
-        modes: list[str] = [
-            name.removeprefix(POOLED_BY) for name, on in found if name.startswith(POOLED_BY) and on is True
-        ]
+        if problem := _unclear_pooling(rule):
+            remedy = "state the modes as true or false, save it anew, or give another model"
+            raise BadInput(f"{self.folder / POOLING_RULE} {problem}", remedy=remedy)
+        modes: list[str] = [name.removeprefix(POOLED_BY) for name in rule if name.startswith(POOLED_BY) and rule[name]]
         if modes not in ([MEAN], [FIRST]):
             problem = f"{self.folder / POOLING_RULE} asks for the pooling {' and '.join(modes) or 'none'}"
             raise BadInput(problem, remedy=f"give a model that pools by {MEAN} or by {FIRST}")
@@ -242,9 +246,26 @@ class EncoderFiles(ModelFolder):
         """Return the content of a file of the pooling; None where the folder has none. Raises BadInput."""
         if POOLING not in self.parts or (path := self.folder / name) not in self.paths(POOLING):
             return None
-        content = self.read_json(path)
+        content = self.read_json(path, object_pairs_hook=each_field_once)
         self.refuse_changed(POOLING)
         return content
+
+
+def _unclear_pooling(rule: Any) -> str:
+    """Return why sentence-transformers may pool otherwise than a rule's modes say; "" where it does not.
+
+    It takes the mean where a rule does not say whether to, and any value but false, 0 and the like for true.
+    """
+    if not isinstance(rule, dict):
+        return "is no object"
+    odd = [name for name, on in rule.items() if name.startswith(POOLED_BY) and not isinstance(on, bool)]
+    if odd:
+        return f"has {odd[0]} neither true nor false"
+    if "pooling_mode" in rule:
+        return "has the key pooling_mode, beside which the others count for nothing"
+    if rule.get("include_prompt", True) is not True:
+        return "leaves prompts out (include_prompt)"
+    return "" if POOLED_BY + MEAN in rule else f"does not state {POOLED_BY}{MEAN}"
 
 
 def _implementations(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -130,9 +130,9 @@ class DiffusionFiles(ModelFolder):
             raise BadInput(f"the tokenizer in {place} has no token of its own for '*'", remedy="give that of CLIP")
         return text
 
-    def read_json(self, path: Path) -> Any:
+    def read_json(self, path: Path, **options: Callable[..., Any]) -> Any:
         with suppress(BadInput):  # an index that cannot be read names no file beside it
-            return super().read_json(path)
+            return super().read_json(path, **options)
         return None
 
 

@@ -188,7 +188,8 @@ def check_addresses(roster: Roster, addresses: Mapping[str, str]) -> None:
 
 def _is_host(text: str) -> bool:
     """Return whether a text can be a command's host: a name, an IPv4 address, or an IPv6 address in brackets."""
-    return 0 < len(text) <= 255 and text.isascii() and all(each.isalnum() or each in ".-:[]" for each in text)
+    plain = text.isascii() and all(each.isalnum() or each in ".-:[]" for each in text)
+    return plain and 0 < len(text) <= 255 and not text.startswith("-")  # which would be an option
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:

@@ -121,6 +121,30 @@ async def test_party_runs_without_a_socket(tmp_path: Path) -> None:
     assert "secagg control cannot reach this process" in said[0]
 
 
+async def test_party_runs_with_a_folder_in_the_sockets_place(tmp_path: Path) -> None:
+    """A folder of the socket's name is left alone, and the party says that it has no socket."""
+    (tmp_path / SOCKET_FILE).mkdir()
+    said: list[str] = []
+    async with listening(tmp_path, Operated, said.append):
+        assert "secagg control cannot reach this process" in said[0]
+
+
+@pytest.mark.parametrize(
+    "answer", [b"null\n", b"{}\n", b"[1]\n", b'{"done": true}\n', b'{"done": 1, "said": "x"}\n', b""]
+)
+async def test_strange_answers_are_refused(tmp_path: Path, answer: bytes) -> None:
+    """Another program's answer at the socket is refused in a sentence."""
+
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_unix_server(speak, tmp_path / SOCKET_FILE):
+        with pytest.raises(BadInput, match="no server or aggregator answers"):
+            await asyncio.to_thread(ask, tmp_path, command="go-on")
+
+
 @pytest.mark.parametrize("words", [["go-on"], ["extend", "60"], ["cancel"]])
 def test_nobody_there_is_one_line(secagg: Command, tmp_path: Path, words: list[str]) -> None:
     """Without a running party the command exits with 2 and one line with a remedy."""

@@ -104,6 +104,7 @@ def _write(text: str, *parts: str) -> Callable[[Path], object]:
         (_write('{"coordinator": 1}', "alice", "addresses.json"), "no list of addresses"),
         (_write('{"mallory": "a:1"}', "alice", "addresses.json"), "'mallory' is no server"),
         (_write('{"coordinator": "a:1", "coordinator": "b:1"}', "alice", "addresses.json"), "stands twice"),
+        (_write('{"coordinator": "-host:1"}', "alice", "addresses.json"), "'-host:1' is no address"),
         (_write("{" * 1000, "alice", "addresses.json"), "no list of addresses"),
     ],
 )

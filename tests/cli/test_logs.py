@@ -1,6 +1,7 @@
 """What reaches a party's log: lines, not tracebacks of gRPC, and a flood of equal lines as a number."""
 
 import io
+import json
 import logging
 import re
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from secagg.cli.console import MOST_EQUAL, WINDOW_SECONDS, CalmHandler
+from secagg.cli.log_lines import JsonLines
 
 
 @pytest.fixture
@@ -81,6 +83,12 @@ def test_own_traceback_is_written(handler: CalmHandler, written: io.StringIO) ->
     """A failure of our own keeps its traceback: its operator has to report it."""
     handler.emit(record("a call of va failed", error=ValueError("why")))
     assert "ValueError: why" in written.getvalue()
+
+
+def test_json_line_holds_the_traceback() -> None:
+    """A failure's traceback is a field of its line."""
+    line = json.loads(JsonLines({}).format(record("a call of va failed", error=ValueError("why"))))
+    assert line["traceback"] == "ValueError: why"
 
 
 @pytest.mark.parametrize("dated", [True, False])

@@ -1,9 +1,12 @@
 """What an operator sees of a running party: metrics, health, JSON logs, hooks, and how it stops on SIGTERM."""
 
 import json
+import logging
 import os
 import signal
+import socket
 import stat
+import struct
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +19,8 @@ import pytest
 
 from secagg.cli import hook as hooks
 from secagg.cli.hook import Hook
+from secagg.cli.metrics import MetricsAddress, metrics_served
+from secagg.cli.monitor import run_until_stopped
 from secagg.errors import BadInput
 from tests.cli.command import Command
 from tests.worlds.homes import CLIENTS, SERVER, found_homes, free_address, roles_of, words_of
@@ -175,6 +180,45 @@ def test_sigterm_stops_with_75_and_the_session_goes_on(world: World) -> None:
     assert [party.wait(PATIENCE) for party in world.running.values()] == [0] * 4
 
 
+def test_sigterm_after_the_session_is_the_callers() -> None:
+    """The handler of before is in place again when a party has ended."""
+
+    def note(*_: object) -> None: ...
+
+    async def party() -> None: ...
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        run_until_stopped(party())
+        assert signal.getsignal(signal.SIGTERM) is note
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@needs_prometheus
+def test_clients_that_hang_up_leave_no_traceback(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request that is torn is logged at debug level, and nothing is on stderr."""
+    caplog.set_level(logging.DEBUG, "secagg.metrics")
+    address = MetricsAddress.read(free_address())
+    with metrics_served(address, dict):
+        with socket.create_connection((address.host, address.port)) as client:
+            client.send(b"G")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+        deadline = time.monotonic() + PATIENCE
+        while "a request for metrics failed" not in caplog.text and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "a request for metrics failed" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+def test_port_of_thousands_of_digits_is_refused() -> None:
+    """A number that Python does not parse is bad input, too."""
+    with pytest.raises(BadInput, match="--metrics cannot be"):
+        MetricsAddress.read("9" * 5000)
+
+
 def test_hook_cannot_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook that hangs is killed with its children after its limit; one that fails is logged; neither raises."""
     command, file = recorder(tmp_path, "sleep 600")
@@ -216,7 +260,7 @@ def test_hook_runs_without_a_shell(tmp_path: Path) -> None:
     assert not (tmp_path / "never").exists()
 
 
-@pytest.mark.parametrize("command", ["", "no-such-command-anywhere --x", "'open"])
+@pytest.mark.parametrize("command", ["", "no-such-command-anywhere --x", "'open", "true \0"])
 def test_hook_that_cannot_run_is_refused(command: str) -> None:
     """A command that does not parse, or is not there, is refused before a session."""
     with pytest.raises(BadInput, match="hook"):

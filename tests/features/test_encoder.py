@@ -221,13 +221,33 @@ def test_texts_are_pooled_as_a_sentence_transformers_folder_says(
     assert encoder.digest != opened(saved["bert"]).digest
 
 
-@pytest.mark.parametrize("modes", [(), ("max_tokens",), ("mean_tokens", "cls_token")])
+@pytest.mark.parametrize("modes", [(), ("max_tokens",), ("mean_tokens", "cls_token"), ("mean_tokens", "unheard_of")])
 def test_other_poolings_are_refused(saved: dict[str, Path], tmp_path: Path, modes: tuple[str, ...]) -> None:
     """A folder that pools by the maximum, in two ways or in none is named."""
     own = Path(shutil.copytree(saved["bert"], tmp_path / "own"))
     save_pooling(own, *modes)
     with pytest.raises(BadInput, match=r"1_Pooling/config\.json asks for the pooling"):
         opened(own)
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ('{"pooling_mode_cls_token": true}', "does not state pooling_mode_mean_tokens"),
+        ('{"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": 1}', "max_tokens neither true nor false"),
+        ('{"pooling_mode_mean_tokens": "true"}', "mean_tokens neither true nor false"),
+        ('{"pooling_mode_mean_tokens": true, "pooling_mode_mean_tokens": true}', "stands twice"),
+        ('{"pooling_mode_mean_tokens": true, "pooling_mode": "max"}', "has the key pooling_mode"),
+        ('{"pooling_mode_mean_tokens": true, "include_prompt": false}', "leaves prompts out"),
+        ("[1]", "is no object"),
+    ],
+)
+def test_poolings_that_may_be_read_otherwise_are_refused(tmp_path: Path, rule: str, words: str) -> None:
+    """What sentence-transformers would pool in another way than the stated modes say is refused."""
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(rule)
+    with pytest.raises(BadInput, match=words):
+        EncoderFiles(tmp_path).pooling_mode()
 
 
 def test_padding_follows_the_text_whatever_the_tokenizer_says(saved: dict[str, Path], tmp_path: Path) -> None:
@@ -270,7 +290,8 @@ def test_texts_are_cut_as_a_sentence_transformers_folder_says(
 def save_pooling(folder: Path, *modes: str) -> None:
     """Write the pooling of a sentence-transformers folder."""
     (folder / "1_Pooling").mkdir()
-    rule = {"word_embedding_dimension": 16, "include_prompt": True} | {f"pooling_mode_{mode}": True for mode in modes}
+    known = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    rule = {"word_embedding_dimension": 16} | {f"pooling_mode_{mode}": mode in modes for mode in (*known, *modes)}
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(rule), encoding="utf-8")
 
 
