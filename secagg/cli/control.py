@@ -118,7 +118,8 @@ def _read_answer(line: bytes) -> tuple[bool, str]:
     match parse_json(line, object_pairs_hook=each_field_once):
         case {"done": bool(done), "said": str(said)}:
             return done, said
-    raise ValueError("no answer of secagg")
+        case _:
+            raise ValueError("no answer of secagg")
 
 
 @app.command("go-on")
