@@ -77,7 +77,7 @@ def client(
     ] = "",
     decline: Annotated[
         bool,
-        typer.Option(help="Where this member refuses the plan, or ends before its upload, tell those who wait for it."),
+        typer.Option(help="Where this member refuses the plan, or is interrupted before its upload, tell the others."),
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would leave, and stop.")] = False,
 ) -> None:

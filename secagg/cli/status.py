@@ -43,19 +43,19 @@ def status(
     if watch is not None:
         _watch(speaker, state, only, watch)
         return
-    sessions = _sessions(state, only)
+    sessions = list(map(_tell, _statuses(state, only)))
     if not sessions:
         problem = f"there is no session of {plan} in {state}"
         raise BadInput(problem, remedy="give the plan and the --state folder of one server")
     speaker.result({"version": 1, "sessions": sessions}, *map(_table, sessions))
 
 
-def _sessions(state: Path, only: bytes | None) -> list[dict[str, Any]]:
+def _statuses(state: Path, only: bytes | None) -> list[SessionStatus]:
     """Return the sessions in a state folder, of one plan or of all, in the order of plans and rounds."""
     found = [status_of(folder) for folder in session_folders(state)]
     shown = [each for each in found if only in (None, each.setup.plan.digest)]
     shown.sort(key=lambda each: (each.setup.plan.digest, each.setup.number))
-    return list(map(_tell, shown))
+    return shown
 
 
 def _table(session: dict[str, Any]) -> str:
@@ -70,9 +70,10 @@ def _watch(speaker: Speaker, state: Path, only: bytes | None, pause: float) -> N
     console = Console()
     while True:
         try:
-            sessions = _sessions(state, only)
+            found = _statuses(state, only)
         except BadInput:  # no session yet
-            sessions = []
+            found = []
+        sessions = list(map(_tell, found))
         changed = [each for each in sessions if seen.get(each["session"]) != _lasting(each)]
         seen |= {each["session"]: _lasting(each) for each in changed}
         if console.is_terminal:
@@ -82,7 +83,7 @@ def _watch(speaker: Speaker, state: Path, only: bytes | None, pause: float) -> N
             for each in changed:
                 speaker.text(json.dumps(each) + "\n", _line(each))
         sys.stdout.flush()
-        if sessions and all(each["state"] == "over" or each["state"].startswith("aborted") for each in sessions):
+        if found and all(each.is_over for each in found):
             return
         time.sleep(pause)
 

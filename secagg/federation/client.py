@@ -61,7 +61,7 @@ class FederationClient:
     (`secagg.federation.rejoin`); its private state from rounds before then is not used.
     `stays`: wait for every outcome even where a client may speak once in each session and be gone; with cohorts it
     does, for those that are drawn next need its signature. `decline`: the reason, which may be empty, of the `Decline`
-    that it sends where it ends on its own, or is cancelled, before its vector is protected; None sends none: whoever
+    that it sends where it refuses the plan, or is cancelled, before its vector is protected; None sends none: whoever
     cancels it to start it again later sets that first. Raises BadInput on a machine that lacks what the plan's
     protection needs.
     """

@@ -171,7 +171,7 @@ class Client:
     is what it takes, too, or a data set in memory, or (features (n, d), labels (n,)) with labels that count from 0 or
     are the plan's classes by name. `server` is HOST:PORT, `aggregators` the address of each by its name. `stays`: wait
     for the outcome even where the protection lets a client upload and be gone. `wait`: seconds for the server to be
-    there. `decline`: the reason, which may be empty, that others get if this client ends on its own, or is cancelled,
+    there. `decline`: the reason, which may be empty, that others get if this client refuses the plan, or is cancelled,
     before its vector is protected (`send_decline`); by None they get nothing. `reading` is entered while records are
     read, once the plan is accepted, and gives what is told of progress. Start it again over the same state after a
     crash: only the same bytes are ever sent again. Raises BadInput or PlanRefused.
@@ -234,10 +234,7 @@ class Client:
         seconds = patience(self.setup.plan)
         async with AsyncExitStack() as links:
             link = await links.enter_async_context(self._link)
-            others = {
-                index: await links.enter_async_context(Link(self.credentials, address, seconds, index))
-                for index, address in self._aggregators.items()
-            }
+            others = await _linked(links, self.credentials, self._aggregators, seconds)
             return await self.federation.run(link, others)
 
     def stop_declining(self) -> None:
@@ -268,12 +265,19 @@ async def decline_plan(
     addresses = {SERVER_INDEX: server, **addresses_of(setup, aggregators)}
     await asyncio.to_thread(greet, credentials, server, 0.0)
     async with AsyncExitStack() as links:
-        opened = {
-            index: await links.enter_async_context(Link(credentials, address, patience(setup.plan), index))
-            for index, address in addresses.items()
-        }
+        opened = await _linked(links, credentials, addresses, patience(setup.plan))
         await opened[SERVER_INDEX].check_plan(setup.plan.digest)
         return await send_decline(setup, me, reason, opened)
+
+
+async def _linked(
+    links: AsyncExitStack, credentials: Credentials, addresses: Mapping[int, str], seconds: float
+) -> dict[int, Link]:
+    """Open a link to each of these addresses, by roster index; `links` closes them."""
+    return {
+        index: await links.enter_async_context(Link(credentials, address, seconds, index))
+        for index, address in addresses.items()
+    }
 
 
 def addresses_of(setup: RoundSetup, given: Mapping[str, str]) -> dict[int, str]:

@@ -271,7 +271,7 @@ class ServerProtocol:
         helpers = (f"{self._setup.roster.name(index)} left: {self._reasons[index]}" for index in gone)
         declined = (f"declined: {', '.join(self.declined)}",) if self._declined else ()
         released = (f"{self.revealed}: {COUNTS}",) if self.revealed else ()
-        self._step, self.failure = None, "; ".join((reason, *helpers, *declined, *released))
+        self.abort("; ".join((reason, *helpers, *declined, *released)))
 
     def abort(self, reason: str) -> None:
         """End the session for this reason: no message of the present step is taken from now on."""
