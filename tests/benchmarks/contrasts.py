@@ -85,6 +85,15 @@ class Contrast:
         )
 
 
+def mean_and_gap(values: Sequence[float], rival: Sequence[float] | None = None, digits: int = 2) -> str:
+    """Return a mean; in brackets that of the differences to a rival, seed by seed, ± half Student's 95 % interval."""
+    if rival is None or list(values) == list(rival):
+        return f"{fmean(values):.{digits}f}"
+    apart = [one - other for one, other in zip(values, rival, strict=True)]
+    low, high = student_interval(apart)
+    return f"{fmean(values):.{digits}f} ({fmean(apart):+.{digits}f} ± {(high - low) / 2:.{digits}f})"
+
+
 def _signed(points: float) -> str:
     return f"{points:+.2f}".replace("-", "−")
 

@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods import method_named, parameters_of
 from methods.baselines.softmax_regression import by_lbfgs
-from methods.round import Examples, Local, OpenedTotal
+from methods.round import Examples, Local
 from secagg.data import Records
 from secagg.data.records import DOMAIN
 from secagg.encoding import Grid, quantise
@@ -47,6 +47,7 @@ from secagg.networks.distillation import DistillingSettings, distil
 from secagg.randomness import SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.contrasts import Contrast, contrast_of
+from tests.benchmarks.played import play
 from tests.benchmarks.sentiment import CLASSES, FILES, federation
 
 SEEDS, SEARCH_SEEDS = range(6), (100,)
@@ -113,24 +114,14 @@ def played(where: World, name: str, parameters: str) -> Right:
     dataset, features = where.features.dataset, where.features
     own = [where.rows(domain) for domain in FILES]
     examples = [Examples.of(quantise(features.train[rows], GRID), dataset.train.labels[rows]) for rows in own]
-    round_ = method.begin(features.train.shape[1], len(CLASSES), GRID.levels)
-    states, turn = [b""] * len(own), 0
-    while True:
-        turn += 1
-        made = []
-        for member, rows in enumerate(own):
-            inputs, stream = dataset.train.inputs[rows], where.stream(member, turn)
-            local = Local(examples[member], len(CLASSES), GRID, member, states[member], stream, inputs, features.map)
-            made.append(round_.contribute(local))
-        states = [each.state for each in made]
-        total = {block: sum(each.blocks[block] for each in made) for block in made[0].blocks}
-        opened = OpenedTotal(cast("Any", total), GRID, clients=len(made))
-        step = round_.finalize(opened)
-        if step.next_round is None:
-            break
-        round_ = step.next_round
-    personal = [dict(round_.personal(state, opened)) for state in states]
-    return tested(where, personal if any(personal) else [{SHARED: cast("Artifact", step.artifact)}] * len(own))
+
+    def local(turn: int, member: int, state: bytes) -> Local:
+        inputs, stream = dataset.train.inputs[own[member]], where.stream(member, turn)
+        return Local(examples[member], len(CLASSES), GRID, member, state, stream, inputs, features.map)
+
+    models = play(method.begin(features.train.shape[1], len(CLASSES), GRID.levels), len(own), GRID, local)
+    personal = [{name: model for name, model in each.items() if name} for each in models]
+    return tested(where, personal if any(personal) else [{SHARED: each[""]} for each in models])
 
 
 def tested(where: World, models: Sequence[Mapping[str, Artifact]]) -> Right:

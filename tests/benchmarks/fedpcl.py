@@ -36,7 +36,6 @@ from secagg.data import Dataset
 from secagg.encoding import Grid, Normalisation, quantise
 from secagg.experiments.client_accuracy import ClientDistributions, LabelledInputs
 from secagg.experiments.features import Features
-from secagg.experiments.results import student_interval
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import simulate_dataset
 from secagg.experiments.tables import ResultTable
@@ -48,7 +47,7 @@ from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
 from tests.benchmarks.accuracy import DELTA, NOISE_SEED
-from tests.benchmarks.contrasts import contrast_of
+from tests.benchmarks.contrasts import contrast_of, mean_and_gap
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.played import played
 from tests.benchmarks.shifts import COMPLETE, MEMBER, NAMES, Shift, pool_named
@@ -283,11 +282,7 @@ def found(job: Job, out: Path, what: str = "accuracy") -> dict[str, Any]:
 
 def shown(values: list[float], alone: list[float]) -> str:
     """The mean of some accuracies; of their differences to those alone, seed by seed, half Student's 95 % interval."""
-    above = [100 * (value - each) for value, each in zip(values, alone, strict=True)]
-    if not any(above):
-        return f"{100 * fmean(values):.1f}"
-    low, high = student_interval(above)
-    return f"{100 * fmean(values):.1f} ({fmean(above):+.1f} ± {(high - low) / 2:.1f})"
+    return mean_and_gap([100 * each for each in values], [100 * each for each in alone], digits=1)
 
 
 def contrast(data: Path, out: Path) -> str:

@@ -40,10 +40,9 @@ from methods.round import Examples
 from secagg.data.partition import held_out, partition
 from secagg.encoding import Grid, Normalisation, inputs_of, quantise
 from secagg.encoding.grid import round_up
-from secagg.experiments.results import student_interval
 from secagg.experiments.tables import ResultTable
 from secagg.system.threads import one_blas_thread
-from tests.benchmarks.contrasts import Contrast, contrast_of
+from tests.benchmarks.contrasts import Contrast, contrast_of, mean_and_gap
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.played import played
 
@@ -351,7 +350,7 @@ class Tables:
             rows, rival = [], self.over_seeds(FEDAVG, case, outside=True)
             for form in AMONG_DOMAINS[features]:
                 inside, outside = (self.over_seeds(form, case, outside=each) for each in (False, True))
-                rows.append((form.title, _shown(inside), _shown(outside, rival)))
+                rows.append((form.title, mean_and_gap(inside), mean_and_gap(outside, rival)))
             yield ResultTable(f"{features}.", ("", "ind acc", "ood acc (− FedAvg)"), tuple(rows)).markdown()
 
     def by_domain(self, caption: str, forms: Sequence[Form], cases: Sequence[Case]) -> str:
@@ -360,7 +359,7 @@ class Tables:
         for form in forms:
             found = [self.over_seeds(form, case) for case in cases]
             mean = [fmean(each) for each in zip(*found, strict=True)]
-            rows.append((form.title, *map(_shown, found), _shown(mean, first)))
+            rows.append((form.title, *map(mean_and_gap, found), mean_and_gap(mean, first)))
             first = first or mean
         header = ("", *DOMAINS, f"mean (− {forms[0].title})")
         return ResultTable(caption, header, tuple(rows)).markdown()
@@ -368,7 +367,7 @@ class Tables:
     def shards(self) -> Iterator[str]:
         """Yield FedTC's comparison with two classes a member."""
         rival = self.over_seeds(ONE_SHOT, SHARDS)
-        rows = tuple((form.title, _shown(self.over_seeds(form, SHARDS), rival)) for form in BY_SHARDS)
+        rows = tuple((form.title, mean_and_gap(self.over_seeds(form, SHARDS), rival)) for form in BY_SHARDS)
         yield ResultTable(f"{SHARDS.features}.", ("", "accuracy (− one-shot FedAvg)"), rows).markdown()
 
     def search(self, case: Case, forms: Sequence[Form]) -> Iterator[str]:
@@ -380,15 +379,6 @@ class Tables:
             }
             best = max(found, key=found.__getitem__)
             yield f"{case.key}: {form.title!r}: {best:g}  {', '.join(f'{k:g}: {v:.2f}' for k, v in found.items())}"
-
-
-def _shown(values: Sequence[float], rival: Sequence[float] | None = None) -> str:
-    """Return the mean; in brackets that of the differences to a rival, seed by seed, ± half Student's 95 % interval."""
-    if rival is None or values == rival:
-        return f"{fmean(values):.2f}"
-    apart = [one - other for one, other in zip(values, rival, strict=True)]
-    low, high = student_interval(apart)
-    return f"{fmean(values):.2f} ({fmean(apart):+.2f} ± {(high - low) / 2:.2f})"
 
 
 CONTRASTS = {

@@ -28,7 +28,6 @@ from methods.baselines.baseline import ClientData
 from methods.baselines.softmax_regression import by_lbfgs
 from methods.round import Examples
 from secagg.encoding import Grid, Normalisation, quantise
-from secagg.experiments.results import student_interval
 from secagg.experiments.tables import ResultTable
 from secagg.heads import Artifact, LinearHead
 from secagg.heads.adaptation import Adaptation, adapt
@@ -36,6 +35,7 @@ from secagg.networks import TrainedModel, TrainingSettings, program_named, train
 from secagg.randomness import SeededRandomness
 from secagg.system.threads import one_blas_thread
 from secagg.unsafe_for_tests import TOKEN
+from tests.benchmarks.contrasts import mean_and_gap
 from tests.benchmarks.fashion_mnist import DATA
 from tests.benchmarks.played import played
 
@@ -189,10 +189,7 @@ def table(data: Path, out: Path) -> str:
                 found.setdefault(name, []).append(value)
     rows = []
     for title, name in ROWS.items():
-        apart = [each - alone for each, alone in zip(found[name], found["alone"], strict=True)]
-        low, high = student_interval(apart)
-        shown = f"({fmean(apart):+.2f} ± {(high - low) / 2:.2f})" if name != "alone" else ""
-        rows.append((title, f"{fmean(found[name]):.2f} {shown}".strip()))
+        rows.append((title, mean_and_gap(found[name], found["alone"])))
     made = ResultTable("CIFAR-10, layer 3.", ("", "accuracy (− local only)"), tuple(rows)).markdown()
     return f"{made}\n{sum(found['seconds']) / 60:.1f} CPU minutes"
 

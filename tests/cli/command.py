@@ -18,6 +18,8 @@ from secagg.cli import main
 
 MEMBERS = ("alice", "bob", "carol")
 SERVER = "coordinator"
+NEW_PLAN = ("plan", "new", "--purpose", "tests")
+"""The beginning of each command that writes a plan; a plan states a purpose."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,7 @@ def found(run: Command, folder: Path) -> None:
             (folder / name / file.name).write_bytes(file.read_bytes())
     chosen = ["--shape", "3", "--classes", "no,yes", "--radius", "1", "--max-records", "100", "--step-seconds", "5"]
     roster = folder / SERVER / "roster.json"
-    assert (
-        run("plan", "new", "--purpose", "tests", "--roster", roster, "--out", folder / "plan.json", *chosen).code == 0
-    )
+    assert run(*NEW_PLAN, "--roster", roster, "--out", folder / "plan.json", *chosen).code == 0
     for number, name in enumerate(MEMBERS):
         write_records(folder / name / "records.npz", number)
         policy = folder / name / "policy.toml"

@@ -13,7 +13,7 @@ import torch
 from secagg.features import open_backbone
 from secagg.features.export import Network, export_network
 from secagg.features.opening import KINDS
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 
 
 @pytest.fixture
@@ -50,20 +50,7 @@ def test_digest_runs_nothing(secagg: Command, tmp_path: Path, monkeypatch: pytes
         ("sweep", "--dataset", "digits", "--seeds", "1", "--out", "swept"),
         ("compare", "--dataset", "digits", "--seeds", "1", "--out", "compared", "--methods", "fedcgs"),
         ("audit", "--simulate", "--dataset", "digits"),
-        (
-            "plan",
-            "new",
-            "--purpose",
-            "tests",
-            "--shape",
-            "8x8",
-            "--classes",
-            "a,b",
-            "--radius",
-            "1",
-            "--out",
-            "new.json",
-        ),
+        (*NEW_PLAN, "--shape", "8x8", "--classes", "a,b", "--radius", "1", "--out", "new.json"),
     ],
     ids=lambda words: words[0],
 )
@@ -96,22 +83,7 @@ def test_code_that_a_plan_vouches_for_is_not_announced(
 ) -> None:
     """Under a plan the digest decides, and a member that checks its data is told of nothing else."""
     roster, plan = federation / "alice" / "roster.json", tmp_path / "plan.json"
-    new = (
-        "plan",
-        "new",
-        "--purpose",
-        "tests",
-        "--roster",
-        roster,
-        "--out",
-        plan,
-        "--shape",
-        "8x8x3",
-        "--classes",
-        "a,b",
-        "--radius",
-        "9",
-    )
+    new = (*NEW_PLAN, "--roster", roster, "--out", plan, "--shape", "8x8x3", "--classes", "a,b", "--radius", "9")
     assert secagg(*new, "--backbone", programs[0]).code == 0
     policy = tmp_path / "policy.toml"
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "x", "--out", policy).code == 0
@@ -140,20 +112,7 @@ def test_plan_pins_scattering(secagg: Command, federation: Path, tmp_path: Path)
     """A plan holds its parameters and digest, `plan show` says whom it suits, and members check it without a file."""
     roster = federation / "alice" / "roster.json"
     plan, policy, data = tmp_path / "plan.json", tmp_path / "policy.toml", tmp_path / "data.npz"
-    new = (
-        "plan",
-        "new",
-        "--purpose",
-        "tests",
-        "--roster",
-        roster,
-        "--out",
-        plan,
-        "--classes",
-        "cat,dog",
-        "--normalise",
-        "none",
-    )
+    new = (*NEW_PLAN, "--roster", roster, "--out", plan, "--classes", "cat,dog", "--normalise", "none")
     made = secagg(*new, "--shape", "9x12", "--backbone", "scattering")
     assert made.code == 0, made.err
     content = json.loads(plan.read_text())
@@ -250,9 +209,7 @@ def test_plan_pins_the_order_of_several(
     roster = federation / "alice" / "roster.json"
     plan, policy = tmp_path / "plan.json", tmp_path / "policy.toml"
     shape = ("--shape", "8x8x3", "--classes", "cat,dog", "--radius", "100", "--normalise", "none")
-    made = secagg(
-        "plan", "new", "--purpose", "tests", "--roster", roster, "--out", plan, *shape, "--backbone", f"{a}+{b}"
-    )
+    made = secagg(*NEW_PLAN, "--roster", roster, "--out", plan, *shape, "--backbone", f"{a}+{b}")
     assert made.code == 0, made.err
     content = json.loads(plan.read_text())
     digest = secagg("backbone", "digest", f"{a}+{b}").out.strip()

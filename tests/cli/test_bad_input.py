@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.command import Command, nothing_sent, write_records
+from tests.cli.command import NEW_PLAN, Command, nothing_sent, write_records
 from tests.transport.consortium import certify, certify_later
 from tests.worlds.rosters import enrol
 
@@ -217,7 +217,7 @@ def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:
     policy.unlink()
     roster = federation / "alice" / "roster.json"
     chosen = ("--shape", 3, "--classes", "no,yes", "--method", "fedavg", "--parameters", "rounds=2 epochs=60")
-    assert secagg("plan", "new", "--purpose", "tests", "--quiet", "--roster", roster, "--out", plan, *chosen).code == 0
+    assert secagg(*NEW_PLAN, "--quiet", "--roster", roster, "--out", plan, *chosen).code == 0
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "a", "--out", policy).code == 0
     policy.write_text(policy.read_text().replace("refinement_without_noise = false", "refinement_without_noise = true"))
     line = refused(secagg, federation)
@@ -240,7 +240,7 @@ def test_training_beyond_the_policy(secagg: Command, federation: Path) -> None:
 def test_incomplete_promise(secagg: Command, federation: Path, given: list[object], words: str) -> None:
     """A plan with a finite epsilon but without delta, adjacency or records of one length is not made."""
     roster, out = federation / "coordinator" / "roster.json", federation / "noisy.json"
-    said = secagg("plan", "new", "--purpose", "tests",
+    said = secagg(*NEW_PLAN,
                   "--quiet", "--roster", roster, "--out", out, "--shape", 3, "--classes", "no,yes",
                   "--epsilon", 1, *given)  # fmt: skip
     assert said.code == 2

@@ -12,7 +12,7 @@ from secagg.agreement.roster import read_roster
 from secagg.federation import release_of
 from secagg.ledger import Ledger
 from secagg.session import RoundSetup
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 
 NOISE = ("--epsilon", "1", "--delta", "1e-5", "--adjacency", "add-remove", "--refine", "0")
 SHAPE = ("--shape", "3", "--classes", "no,yes", "--radius", "1", "--max-records", "100")
@@ -24,7 +24,7 @@ def noisy(secagg: Command, federation: Path) -> Path:
     alice = federation / "alice"
     for name in ("first", "second"):
         new = ("--roster", alice / "roster.json", "--out", federation / f"{name}.json")
-        assert secagg("plan", "new", "--purpose", "tests", *new, *SHAPE, *NOISE).code == 0
+        assert secagg(*NEW_PLAN, *new, *SHAPE, *NOISE).code == 0
     policy = federation / "noisy.toml"
     given = ("--plan", federation / "first.json", "--data-name", "alice", "--out", policy)
     assert secagg("plan", "policy", *given).code == 0

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from secagg.agreement.plan import read_plan
-from tests.cli.command import SERVER, Command
+from tests.cli.command import NEW_PLAN, SERVER, Command
 from tests.cli.test_simulate import simulated
 
 LONELY = ["--partition", "dirichlet:0.05", "--clients", 6, "--normalise", "centred-unit"]
@@ -66,20 +66,7 @@ def test_plan_holds_the_threshold_and_explains_it(secagg: Command, federation: P
     roster = federation / SERVER / "roster.json"
     chosen = ["--shape", 3, "--classes", "no,yes", "--normalise", "unit", "--dropouts", 0, "--colluders", 1]
     for gate, name in ((2, "gated.json"), (0, "plain.json")):
-        new = [
-            "plan",
-            "new",
-            "--purpose",
-            "tests",
-            "--quiet",
-            "--roster",
-            roster,
-            "--out",
-            federation / name,
-            *chosen,
-            "--class-gate",
-            gate,
-        ]
+        new = [*NEW_PLAN, "--quiet", "--roster", roster, "--out", federation / name, *chosen, "--class-gate", gate]
         assert secagg(*new).code == 0
     assert read_plan(federation / "gated.json").method_parameters["gate"] == 3
     assert "gate" not in read_plan(federation / "plain.json").parameters

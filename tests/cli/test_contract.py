@@ -23,7 +23,7 @@ from secagg.errors import ExitCode
 from secagg.privacy.claim import format_epsilon
 from secagg.transcript import Journal
 from tests.architecture.source import ROOT
-from tests.cli.command import MEMBERS, Command
+from tests.cli.command import MEMBERS, NEW_PLAN, Command
 from tests.worlds.session import SessionRun, make_session
 
 
@@ -78,7 +78,7 @@ def test_plan_show_tells_epsilon_of_several_records(secagg: Command, federation:
     roster = federation / "alice" / "roster.json"
     arguments = ("--roster", roster, "--shape", 30, "--classes", "no,yes", "--refine", 0, "--quiet")
     promise = ("--epsilon", 1, "--delta", 1e-5, "--adjacency", "add-remove")
-    said = secagg("plan", "new", "--purpose", "tests", *arguments, "--out", federation / "noisy.json", *promise)
+    said = secagg(*NEW_PLAN, *arguments, "--out", federation / "noisy.json", *promise)
     assert said.code == 0, said.err
     shown = ("plan", "show", "--roster", roster, "--plan")
     found = secagg(*shown, federation / "noisy.json", "--json", "-").json["epsilon_of_records"]
@@ -94,10 +94,7 @@ def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> 
     """Scripts loop over epsilon: at inf delta and adjacency are accepted with a remark, and are not in the plan."""
     roster = federation / "alice" / "roster.json"
     arguments = (
-        "plan",
-        "new",
-        "--purpose",
-        "tests",
+        *NEW_PLAN,
         "--roster",
         roster,
         "--shape",
@@ -121,7 +118,7 @@ def test_plan_without_noise_takes_a_delta(secagg: Command, federation: Path) -> 
 
 def test_plan_new_ends_with_what_members_compare(secagg: Command, federation: Path) -> None:
     """The last line has the plan's digest, and says that it is not the file's; a missing folder is refused before."""
-    arguments = ["plan", "new", "--purpose", "tests",
+    arguments = [*NEW_PLAN,
                  "--roster", federation / "coordinator" / "roster.json", "--shape", 3, "--classes",
                  "no,yes", "--radius", 1]  # fmt: skip
     said = secagg(*arguments, "--out", federation / "mine.json")

@@ -16,7 +16,7 @@ from secagg.features.pipeline import Pipeline
 from secagg.heads import to_safetensors
 from secagg.networks import TrainedModel, program_named
 from secagg.networks.exported import admit
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 from tests.networks.exports import export, export_seeded, perceptron
 
 NOISE = ("--epsilon", 8, "--delta", 1e-5, "--adjacency", "add-remove")
@@ -44,7 +44,7 @@ def plan(secagg: Command, federation: Path, net: Path) -> Path:
     """A plan that trains it in three rounds."""
     (federation / "plan.json").unlink()
     roster, shape = federation / "alice" / "roster.json", ("--shape", 3, "--classes", "no,yes")
-    made = secagg("plan", "new", "--purpose", "tests",
+    made = secagg(*NEW_PLAN,
                   "--quiet", "--roster", roster, "--out", federation / "plan.json", *shape,
                   "--method", "fedavg", "--parameters", f"model={net} rounds=3")  # fmt: skip
     assert made.code == 0, made.err

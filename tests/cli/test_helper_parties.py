@@ -10,7 +10,7 @@ from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.transport import read_credentials
-from tests.cli.command import MEMBERS, SERVER, Command, Said, nothing_sent
+from tests.cli.command import MEMBERS, NEW_PLAN, SERVER, Command, Said, nothing_sent
 from tests.cli.test_simulate import simulated
 
 HELPERS = {"aggregator": ("north", "south"), "key-holder": ("holder",)}
@@ -106,7 +106,7 @@ def test_roster_without_second_parties_is_refused(
     """`plan new` refuses a protection whose parties the roster lacks, and says which role to add."""
     arguments = ["--roster", federation / SERVER / "roster.json", "--out", federation / "other.json"]
     arguments += ["--shape", "3", "--classes", "no,yes", "--radius", "1", "--protection", protection]
-    said = secagg("plan", "new", "--purpose", "tests", *arguments)
+    said = secagg(*NEW_PLAN, *arguments)
     assert said.code == 2
     assert f"the role {role}" in said.complaint
     assert not (federation / "other.json").exists()

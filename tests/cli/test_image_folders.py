@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_member_scales_to_the_plan(secagg: Command, federation: Path, folder: Pa
     roster = federation / "alice" / "roster.json"
     plan, policy = tmp_path / "plan.json", tmp_path / "policy.toml"
     shape = ("--shape", "4x4x3", "--classes", "light,dark,none")
-    assert secagg("plan", "new", "--purpose", "tests", "--roster", roster, "--out", plan, *shape).code == 0
+    assert secagg(*NEW_PLAN, "--roster", roster, "--out", plan, *shape).code == 0
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "pictures", "--out", policy).code == 0
     check = ("plan", "check", "--plan", plan, "--roster", roster, "--policy", policy, "--data")
     assert secagg(*check, folder).code == 0

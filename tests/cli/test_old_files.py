@@ -11,7 +11,7 @@ import pytest
 from secagg.agreement.plan import read_plan
 from secagg.heads import LinearHead, save_safetensors
 from secagg.session.attachments import folder_name
-from tests.cli.command import SERVER, Command
+from tests.cli.command import NEW_PLAN, SERVER, Command
 
 
 def without_format(path: Path) -> None:
@@ -41,7 +41,7 @@ def test_old_register_is_not_gone_on_from(secagg: Command, federation: Path) -> 
     chosen = ("--shape", "3", "--classes", "no,yes", "--radius", "1", "--out", federation / "new.json")
     for words in (
         ("pki", "issue", request, "--ca", federation / "ca"),
-        ("plan", "new", "--purpose", "tests", "--roster", federation / SERVER / "roster.json", *chosen),
+        (*NEW_PLAN, "--roster", federation / SERVER / "roster.json", *chosen),
     ):
         said = secagg(*words)
         assert said.code == 2

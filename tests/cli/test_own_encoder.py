@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.cli.command import Command, nothing_sent
+from tests.cli.command import NEW_PLAN, Command, nothing_sent
 from tests.cli.test_bad_input import client
 from tests.worlds.encoders import SIDE, WORDS, save_encoder, save_tokenizer, save_triplets, write_table
 
@@ -31,7 +31,7 @@ def planned(secagg: Command, federation: Path, parameters: str, **options: objec
     """Write a plan and a policy that accepts its exact rounds; return alice's folder."""
     (federation / "plan.json").unlink()
     words = [part for name, value in options.items() for part in (f"--{name}", value)]
-    assert secagg("plan", "new", "--purpose", "tests", "--quiet", *words, "--parameters", parameters).code == 0
+    assert secagg(*NEW_PLAN, "--quiet", *words, "--parameters", parameters).code == 0
     policy = federation / "alice" / "policy.toml"
     policy.unlink()
     assert secagg("plan", "policy", "--plan", federation / "plan.json", "--data-name", "own", "--out", policy).code == 0

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives import serialization
 
 from secagg.cli.pki import VARIABLE
 from secagg.transport.certificates import key_pem
-from tests.cli.command import SERVER, Command
+from tests.cli.command import NEW_PLAN, SERVER, Command
 from tests.transport.consortium import certify
 
 WORDS = "correct horse battery staple"
@@ -58,15 +58,10 @@ def test_removed_member_is_out(secagg: Command, federation: Path) -> None:
     home = federation / SERVER
     shutil.copy(federation / "ca" / "issued" / SERVER / "register.json", home)
     chosen = ("--shape", "3", "--classes", "no,yes", "--radius", "1", "--out", federation / "new.json")
-    said = secagg("plan", "new", "--purpose", "tests", "--roster", home / "roster.json", *chosen)
+    said = secagg(*NEW_PLAN, "--roster", home / "roster.json", *chosen)
     assert (said.code, "lists carol, who was removed" in said.complaint) == (2, True)
     shutil.copy(federation / "ca" / "issued" / SERVER / "roster.json", home)
-    assert (
-        secagg(
-            "plan", "new", "--purpose", "tests", "--roster", home / "roster.json", *chosen, "--min-clients-in-sum", "1"
-        ).code
-        == 0
-    )
+    assert secagg(*NEW_PLAN, "--roster", home / "roster.json", *chosen, "--min-clients-in-sum", "1").code == 0
 
 
 def test_ends_are_shown_and_warned_of(secagg: Command, federation: Path) -> None:

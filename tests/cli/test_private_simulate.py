@@ -14,7 +14,7 @@ from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
 from secagg.session import RoundSetup
 from secagg.transport import read_credentials
-from tests.cli.command import MEMBERS, SERVER, Command
+from tests.cli.command import MEMBERS, NEW_PLAN, SERVER, Command
 from tests.cli.test_simulate import DIGITS, KEYS, simulated
 
 PROMISE = ["--epsilon", 2, "--delta", 1e-5, "--adjacency", "add-remove"]
@@ -212,10 +212,10 @@ def new_plan(secagg: Command, federation: Path, *arguments: object) -> RoundSetu
     """What `plan new` writes, as members read it."""
     roster, out = federation / SERVER / "roster.json", federation / "plan.json"
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", "--max-records", 100]
-    said = secagg("plan", "new", "--purpose", "tests", *chosen, *arguments, "--json", "-")
+    said = secagg(*NEW_PLAN, *chosen, *arguments, "--json", "-")
     assert said.code == 2, "what is there is not written over"
     out.unlink()
-    said = secagg("plan", "new", "--purpose", "tests", *chosen, *arguments, "--json", "-")
+    said = secagg(*NEW_PLAN, *chosen, *arguments, "--json", "-")
     assert said.code == 0, said.err
     setup = RoundSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster)
     assert said.json["plan_sha256"] == setup.plan.digest.hex()
@@ -255,13 +255,13 @@ def test_plan_asks_for_rounds(secagg: Command, federation: Path, tmp_path: Path)
     """With noise `plan new` wants rounds asked for or declined, saying what they bring and cost, and does as told."""
     roster, out = federation / SERVER / "roster.json", tmp_path / "asked.json"
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", *PROMISE]
-    said = secagg("plan", "new", "--purpose", "tests", *chosen)
+    said = secagg(*NEW_PLAN, *chosen)
     assert said.code == 2
     for word in ("16", "points of accuracy", "further sums", "bytes", "seconds", "--refine auto", "--refine 0"):
         assert word in said.complaint, word
     assert not out.exists()
     for told, rounds in (("auto", 17), (0, 1), (3, 4)):
-        assert secagg("plan", "new", "--purpose", "tests", *chosen, "--refine", told).code == 0
+        assert secagg(*NEW_PLAN, *chosen, "--refine", told).code == 0
         assert RoundSetup.of(read_plan(out), read_credentials(federation / MEMBERS[0]).roster).rounds == rounds
         out.unlink()
 
@@ -290,7 +290,7 @@ def test_plan_says_why_the_rule_has_no_rounds(
     """Whoever asks for `--refine auto` and gets none is told why."""
     roster, out = federation / SERVER / "roster.json", tmp_path / "none.json"
     chosen = ["--roster", roster, "--out", out, "--shape", "3", "--classes", "no,yes", *arguments]
-    said = secagg("plan", "new", "--purpose", "tests", *chosen, "--refine", "auto")
+    said = secagg(*NEW_PLAN, *chosen, "--refine", "auto")
     assert said.code == 0
     assert "--refine auto: no rounds, since" in said.err
     assert reason in said.err
@@ -305,18 +305,14 @@ def test_stated_records_are_in_the_plan(secagg: Command, federation: Path) -> No
     (federation / "plan.json").unlink()
     roster = federation / SERVER / "roster.json"
     chosen = ["--roster", roster, "--out", federation / "plan.json", "--shape", "3", "--classes", "no,yes"]
-    said = secagg(
-        "plan", "new", "--purpose", "tests", *chosen, *PROMISE, *ONE_SUM, "--at-least", 10**6, "--max-records", 10**6
-    )
+    said = secagg(*NEW_PLAN, *chosen, *PROMISE, *ONE_SUM, "--at-least", 10**6, "--max-records", 10**6)
     assert "is not below 1 in 1000000 records" in said.err
 
 
 def test_plan_cannot_validate(secagg: Command, federation: Path, tmp_path: Path) -> None:
     """Validation on members' records is a release that no ε covers: `plan new` refuses it in words."""
     chosen = ["--roster", federation / SERVER / "roster.json", "--out", tmp_path / "none.json", "--shape", "3"]
-    said = secagg(
-        "plan", "new", "--purpose", "tests", *chosen, "--classes", "no,yes", *PROMISE, *ONE_SUM, "--validate", 0.2
-    )
+    said = secagg(*NEW_PLAN, *chosen, "--classes", "no,yes", *PROMISE, *ONE_SUM, "--validate", 0.2)
     assert said.code == 2
     assert "epsilon" in said.complaint
     assert "simulate --validate" in said.complaint
@@ -346,9 +342,7 @@ def test_plan_without_a_whole_promise_is_not_written(
 ) -> None:
     """An incomplete or impossible promise exits with 2, and no file is written."""
     chosen = ["--roster", federation / SERVER / "roster.json", "--out", tmp_path / "none.json"]
-    said = secagg(
-        "plan", "new", "--purpose", "tests", "--quiet", *chosen, "--shape", "3", "--classes", "no,yes", *arguments
-    )
+    said = secagg(*NEW_PLAN, "--quiet", *chosen, "--shape", "3", "--classes", "no,yes", *arguments)
     assert said.code == 2
     assert said.complaint
     assert not (tmp_path / "none.json").exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.command import MEMBERS, SERVER, Command, nothing_sent
+from tests.cli.command import MEMBERS, NEW_PLAN, SERVER, Command, nothing_sent
 
 SCHEMA = """label = "ill"
 classes = ["no", "yes"]
@@ -82,21 +82,7 @@ def test_the_dry_run_looks_at_ones_own_records_and_sends_nothing(
     plan, alice = tmp_path / "table.json", federation / MEMBERS[0]
     promise = ["--epsilon", epsilon, *(["--delta", "1e-5", "--adjacency", "add-remove"] if epsilon != "inf" else [])]
     roster = federation / SERVER / "roster.json"
-    made = secagg(
-        "plan",
-        "new",
-        "--purpose",
-        "tests",
-        "--roster",
-        roster,
-        "--schema",
-        schema,
-        "--refine",
-        "0",
-        *promise,
-        "--out",
-        plan,
-    )
+    made = secagg(*NEW_PLAN, "--roster", roster, "--schema", schema, "--refine", "0", *promise, "--out", plan)
     assert made.code == 0, made.err
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "t", "--out", alice / "p.toml").code == 0
     data = write_table(tmp_path / "own.csv")

@@ -10,7 +10,7 @@ import typer
 
 from secagg.cli.main import COMMANDS, app
 from tests.architecture.source import ROOT
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 
 OF_EXTRAS = {
     "matplotlib",
@@ -98,7 +98,7 @@ def tabular(secagg: Command, folder: Path) -> tuple[Path, Path]:
     )
     policy.unlink()
     roster = folder / "alice" / "roster.json"
-    assert secagg("plan", "new", "--purpose", "tests", "--roster", roster, "--schema", schema, "--out", plan).code == 0
+    assert secagg(*NEW_PLAN, "--roster", roster, "--schema", schema, "--out", plan).code == 0
     assert secagg("plan", "policy", "--plan", plan, "--data-name", "alice", "--out", policy).code == 0
     table = folder / "records.csv"
     table.write_text("x,y\n0.5,1\n0.25,0\n")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from secagg.agreement.plan import read_plan
-from tests.cli.command import Command
+from tests.cli.command import NEW_PLAN, Command
 
 SEARCH = ["--clients", 6, "--rounds", 2, "--search", "population=2 interval=1", "--workers", 1, "--protection", "none"]
 
@@ -39,7 +39,7 @@ def test_what_is_found_can_be_used(secagg: Command, data: Path, tmp_path: Path, 
     found = secagg("simulate", "--quiet", "--json", "-", "--dataset", data, "--clients", 6, "--rounds", 2, *settings)
     assert found.json["accuracy"] > 0.5
     roster, plan = federation / "alice" / "roster.json", federation / "tuned.json"
-    new = secagg("plan", "new", "--purpose", "tests",
+    new = secagg(*NEW_PLAN,
                  "--roster", roster, "--shape", 4, "--classes", "a,b,c", "--out", plan, *settings,
                  "--rounds", 2)  # fmt: skip
     assert new.code == 0, new
