@@ -137,10 +137,11 @@ class Server:
         self._said(f"listening on {self.address}")
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """Stop listening; all that must last is in the state folder."""
+    async def __aexit__(self, stopped: object, *_: object) -> None:
+        """Stop listening; all that must last is in the state folder. Answers that are under way are sent first."""
         if self._endpoint is not None:
-            await self._endpoint.stop(grace=1.0)
+            answers = 0.0 if stopped else len(self.credentials.roster.members) / 20
+            await self._endpoint.stop(grace=max(1.0, answers))
         self.federation.close()
 
     async def run(self) -> Result:

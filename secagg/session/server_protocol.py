@@ -29,7 +29,7 @@ class ServerProtocol:
     def __init__(self, setup: RoundSetup) -> None:
         self._setup = setup
         self._step: ServerState | None = setup.protocol.begin_server(setup.context)
-        self._taken: dict[tuple[int, str], bytes] = {}
+        self._taken: dict[str, dict[int, bytes]] = {}
         self._past: set[str] = set()
         self._reasons: dict[int, str] = {}
         self._declined: dict[int, str] = {}
@@ -84,23 +84,28 @@ class ServerProtocol:
     @property
     def is_complete(self) -> bool:
         """Whether the present step can be closed before its deadline."""
-        return (self._step is not None and self._step.complete) or not self.waiting_for or bool(self._too_few_left)
+        return (self._step is not None and self._step.complete) or not self.awaited or bool(self._too_few_left)
 
     @property
     def is_short(self) -> bool:
         """Whether so few have answered the present step that closing it now would leave the session without a sum."""
         if self._step is None:
             return False
-        answered = self._takers({member for member, step in self._taken if step == self.awaits})
+        answered = self._takers(self._taken_at(self.awaits).keys())
         asks_clients = bool(self._step.expected & set(self._setup.context.clients)) and not self._uploads_are_closed
         return self._step.is_short or (asks_clients and len(answered) < self._fewest)
 
     @property
-    def waiting_for(self) -> tuple[str, ...]:
-        """Names of the parties that may still answer the present step: they have not answered, left or declined."""
+    def awaited(self) -> AbstractSet[int]:
+        """Roster indices of the parties that may still answer the present step: not answered, left or declined."""
         expected = self._step.expected if self._step is not None else self.recipients.get(tag_of(Outcome), ())
-        heard = {member for member, step in self._taken if step in (self.awaits, tag_of(Abort))}
-        return self._names_of(set(expected) - heard - self._declined.keys())
+        left = self._taken_at(tag_of(Abort)).keys() | self._declined.keys()
+        return set(expected) - self._taken_at(self.awaits).keys() - left
+
+    @property
+    def waiting_for(self) -> tuple[str, ...]:
+        """Names of the parties that may still answer the present step."""
+        return self._names_of(self.awaited)
 
     @property
     def declined(self) -> tuple[str, ...]:
@@ -110,7 +115,7 @@ class ServerProtocol:
     @property
     def answered(self) -> tuple[str, ...]:
         """Names of the parties that have answered the present step."""
-        return self._names_of(member for member, step in self._taken if step == self.awaits)
+        return self._names_of(self._taken_at(self.awaits))
 
     @property
     def present(self) -> frozenset[int]:
@@ -139,7 +144,7 @@ class ServerProtocol:
         """
         if body.step == tag_of(Decline):
             return self._is_decline_wanted(member, body)
-        known = self._taken.get((member, body.step))
+        known = self._taken_at(body.step).get(member)
         if known is not None:
             if known != hashlib.sha256(frame).digest():
                 raise ProtocolViolation(member, f"sent a second, different {body.step}")
@@ -161,14 +166,14 @@ class ServerProtocol:
             raise ProtocolViolation(member, "declines after its upload")
         if (body.head, body.seen) != (NOT_SEEN, NOT_SEEN):
             raise ProtocolViolation(member, "declines in a frame that belongs to its transcript")
-        return self._step is not None and not self._uploads_are_closed and (member, body.step) not in self._taken
+        return self._step is not None and not self._uploads_are_closed and member not in self._taken_at(body.step)
 
     def take(self, member: int, frame: bytes, body: FrameBody) -> None:
         """Process a message that `is_wanted` approved. On MalformedMessage or ProtocolViolation nothing has changed."""
         step = self._step
         if body.step == tag_of(Decline):
             self._declined[member] = payload_of(body, Decline).reason
-            self._taken[member, body.step] = hashlib.sha256(frame).digest()
+            self._taken.setdefault(body.step, {})[member] = hashlib.sha256(frame).digest()
             return
         if body.step == tag_of(Abort):
             self._reasons[member] = payload_of(body, Abort).reason
@@ -184,19 +189,19 @@ class ServerProtocol:
             if isinstance(payload, Announcement):
                 self.uploads[member], self.upload_frames[member] = payload, frame
         self._declined.pop(member, None)
-        self._taken[member, body.step] = hashlib.sha256(frame).digest()
+        self._taken.setdefault(body.step, {})[member] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
     def has_taken(self, member: int, frame: bytes, body: FrameBody) -> bool:
         """Return whether this very message was accepted, and is one whose acceptance the server signs (`Taken`)."""
         acceptance = self._setup.protocol.acceptance
         is_signed_for = acceptance is not None and body.step == tag_of(acceptance.message)
-        return is_signed_for and self._taken.get((member, body.step)) == hashlib.sha256(frame).digest()
+        return is_signed_for and self._taken_at(body.step).get(member) == hashlib.sha256(frame).digest()
 
     def is_acceptance(self, member: int, taken: Taken) -> bool:
         """Return whether the server may sign this acceptance to the member, as it is of the message that it took."""
         acceptance = self._setup.protocol.acceptance
-        return acceptance is not None and self._taken.get((member, tag_of(acceptance.message))) == taken.frame
+        return acceptance is not None and self._taken_at(tag_of(acceptance.message)).get(member) == taken.frame
 
     @property
     def confirmations(self) -> tuple[int, int]:
@@ -215,7 +220,7 @@ class ServerProtocol:
         """Names of the parties that may still confirm an unconfirmed outcome; empty if too many have left for good."""
         confirmers, _ = self._setup.protocol.confirmers(self._setup.context)
         heard, enough = self.confirmations
-        names = tuple(name for name in self.waiting_for if self._setup.roster.index(name) in confirmers)
+        names = self._names_of(self.awaited & confirmers)
         return names if heard + len(names) >= enough else ()
 
     def _confirm(self) -> None:
@@ -314,6 +319,10 @@ class ServerProtocol:
     def _uploads_are_closed(self) -> bool:
         return tag_of(self._setup.protocol.client.announcement) in self._past
 
+    def _taken_at(self, step: str) -> Mapping[int, bytes]:
+        """Return the digests of the messages that were taken for a step, by sender."""
+        return self._taken.get(step, {})
+
     def _names_of(self, members: Iterable[int]) -> tuple[str, ...]:
         return tuple(self._setup.roster.name(member) for member in sorted(members))
 
@@ -322,7 +331,7 @@ class ServerProtocol:
         """Reason why a party may know the sum by now, even if it is unpublished; empty if no party can know it."""
         protection = self._setup.protocol
         step = tag_of(protection.reveals)
-        is_revealed = step in self.recipients or any(said == step for _, said in self._taken)
+        is_revealed = step in self.recipients or bool(self._taken_at(step))
         return protection.revealed if is_revealed else ""
 
     def declare(self, request: Any) -> None:

@@ -87,6 +87,7 @@ class ServerSession:
         self._deadline: Deadline | None = None
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
+        self._published = asyncio.Event()
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
         self._confirmed: set[int] = set()
@@ -261,7 +262,7 @@ class ServerSession:
                 else:
                     self._protocol.take(member, frame, body)
                 self._record(member, frame, body)
-                self._outbox.publish()
+                self._publish()
             if body.step != tag_of(Acknowledgement):
                 return self._sign_taken(member, frame, body)
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
@@ -303,7 +304,7 @@ class ServerSession:
             raise OtherPlan(self._setup.plan.digest, round_digest)
         deadline = asyncio.get_running_loop().time() + patience
         while True:
-            changed = self._changed
+            published = self._published
             if abort := self._outbox.frame_with(Abort, EVERYONE):
                 self._told.add(member)
                 self._wake()
@@ -317,7 +318,7 @@ class ServerSession:
                         self._wake()
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
-            if remaining <= 0 or not await self._change_within(changed, remaining):
+            if remaining <= 0 or not await self._change_within(published, remaining):
                 return None
 
     def read(self, member: int, digest: bytes) -> Path:
@@ -377,7 +378,7 @@ class ServerSession:
         self._write("aborted", reason.encode())
         if self._outbox.frame_with(Abort, EVERYONE) is None:
             self._outbox.send(EVERYONE, Abort(reason[:2000]))
-        self._wake()
+        self._wake_callers()
         raise SessionAborted(reason, remedy=self._setup.remedy)
 
     async def _declare(self, ready: SumToDeclare) -> None:
@@ -412,8 +413,9 @@ class ServerSession:
 
     def _publish(self) -> None:
         """Sign and record all due frames, and wake the calls that wait for them."""
-        self._outbox.publish()
-        self._wake()
+        if self._protocol.due:
+            self._outbox.publish()
+            self._wake_callers()
 
     def _write(self, kind: Any, content: bytes) -> None:
         """Append to the transcript. If the disk refuses, the session ends: its memory is ahead of the transcript."""
@@ -452,7 +454,7 @@ class ServerSession:
                     return
                 if protocol.is_confirmed and not self._setup.is_last:
                     return
-                awaited = set(map(self._setup.roster.index, protocol.waiting_for)) - self._dropped_out
+                awaited = protocol.awaited - self._dropped_out
                 if deadline.is_extended and not protocol.is_short:
                     awaited &= self._connected
                 if protocol.is_complete or not awaited:
@@ -492,9 +494,10 @@ class ServerSession:
 
     def _awaited(self, before: str) -> str:
         """Return `before` and the first names of those that may still answer the step; empty if none may."""
-        names = self._protocol.waiting_for
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"{before}{', '.join(names[:_NAMED])}{more}" if names else ""
+        awaited = sorted(self._protocol.awaited)
+        names = ", ".join(map(self._setup.roster.name, awaited[:_NAMED]))
+        more = f" and {len(awaited) - _NAMED} more" if len(awaited) > _NAMED else ""
+        return f"{before}{names}{more}" if names else ""
 
     async def _change_within(self, changed: asyncio.Event, seconds: float) -> bool:
         try:
@@ -507,6 +510,12 @@ class ServerSession:
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _wake_callers(self) -> None:
+        """Wake the calls that wait for a frame: all of them at once, so only when there is one."""
+        self._wake()
+        self._published.set()
+        self._published = asyncio.Event()
 
 
 class _StepLog(logging.LoggerAdapter[logging.Logger]):
@@ -522,22 +531,28 @@ class _StepLog(logging.LoggerAdapter[logging.Logger]):
 
 @dataclass
 class _Outbox:
-    """The `frames` that the server has sent, by step and receiver. `write` appends a record to the transcript."""
+    """The frames that the server has sent. `write` appends a record to the transcript.
+
+    `frames` holds each by step and receiver, but for long ones to one receiver: of these their place in the transcript.
+    """
 
     setup: RoundSetup
     identity: SigningKey
     journal: Journal
     protocol: ServerProtocol
     write: Callable[[str, bytes], None]
-    frames: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    frames: dict[str, dict[int, bytes | int]] = field(default_factory=dict)
 
     def frame_with(self, message: type, receiver: int) -> bytes | None:
-        return self.frames.get(tag_of(message), {}).get(receiver)
+        return self._frame_to(receiver, tag_of(message))
+
+    def _frame_to(self, receiver: int, step: str) -> bytes | None:
+        frame = self.frames.get(step, {}).get(receiver)
+        return self.journal.content_at(frame) if isinstance(frame, int) else frame
 
     def frame_for(self, member: int, step: str) -> bytes | None:
         """Return the frame of a step for a member, its own or the one for everyone; None if there is none."""
-        frames = self.frames.get(step, {})
-        return frames.get(member) or frames.get(EVERYONE)
+        return self._frame_to(member, step) or self._frame_to(EVERYONE, step)
 
     def publish(self) -> None:
         """Sign and record every due frame not yet recorded; one for everyone if all get the same message."""
@@ -562,4 +577,5 @@ class _Outbox:
     def keep(self, frame: bytes) -> None:
         """Store a frame that is already in the transcript."""
         body = peek(frame)
-        self.frames.setdefault(body.step, {})[body.receiver] = frame
+        stays = len(frame) <= _SHORT or body.receiver == EVERYONE  # one for everyone is in memory once
+        self.frames.setdefault(body.step, {})[body.receiver] = frame if stays else self.journal.place_of("sent", frame)

@@ -32,7 +32,7 @@ class Journal:
         self.path = path
         self.head = START
         self._count = 0
-        self._known: set[bytes] = set()
+        self._known: dict[bytes, int] = {}
         try:
             self._file = _lock(path)
             try:
@@ -49,7 +49,7 @@ class Journal:
         complete = 0
         if self.path.stat().st_size > len(MAGIC):
             for record, end in _scan(self.path, torn_tail_allowed=True):
-                self._remember(record)
+                self._remember(record, complete or len(MAGIC))
                 complete = end
         self._file.truncate(complete)
         self._file.seek(0, os.SEEK_END)
@@ -81,7 +81,17 @@ class Journal:
                 self._file.seek(end)
             problem = f"cannot write the transcript {self.path} ({error.strerror})"
             raise BadInput(problem, remedy="free the disk and start again") from None
-        self._remember(record)
+        self._remember(record, end)
+
+    def place_of(self, kind: Kind, content: bytes) -> int:
+        """Return where in the file a record of this kind and content begins. Raises KeyError if there is none."""
+        return self._known[digest(kind, content)]
+
+    def content_at(self, place: int) -> bytes:
+        """Read the content of the record that begins at this place of the file (`place_of`)."""
+        prefix = os.pread(self._file.fileno(), _LENGTH_BYTES, place)
+        data = os.pread(self._file.fileno(), int.from_bytes(prefix, "big"), place + _LENGTH_BYTES)
+        return decode(Record, data).content
 
     def records(self) -> Iterator[Record]:
         """Yield every record written so far, from the first."""
@@ -91,9 +101,9 @@ class Journal:
         """Close the transcript file, and so release its lock."""
         self._file.close()
 
-    def _remember(self, record: Record) -> None:
+    def _remember(self, record: Record, start: int) -> None:
         self._count += 1
-        self._known.add(digest(record.kind, record.content))
+        self._known[digest(record.kind, record.content)] = start
         self.head = record.head
 
     def _sync(self) -> None:

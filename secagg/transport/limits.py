@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-CHUNK_BYTES = 1 << 14  # small: what waits in receive buffers grows with it, times the number of uploads
+CHUNK_BYTES = 1 << 16
 MAX_MESSAGE_BYTES = 6 << 20  # of one message, many to a vector; the largest Dealing, of 4,096 holders, has 5.3 MiB
 POLL_SECONDS = 15.0  # how long the server keeps a Fetch open before it says "not yet"
 CALL_SECONDS = 60.0
@@ -21,7 +21,7 @@ RECONNECT = [  # soon again: gRPC waits for up to two minutes by itself, longer 
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 KEEPALIVE = [
-    ("grpc.http2.lookahead_bytes", CHUNK_BYTES),
+    ("grpc.http2.lookahead_bytes", 1 << 14),
     ("grpc.http2.bdp_probe", 0),  # do not widen receive windows: memory would grow with the number of uploads
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),

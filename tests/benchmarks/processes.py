@@ -23,7 +23,7 @@ from secagg.session import RoundSetup
 from secagg.transcript import FILE_NAME, peek
 from secagg.transport import Credentials, Link
 from tests.benchmarks.protections import PROTECTIONS
-from tests.benchmarks.scenario import CLASSES, DIMENSION, Members, client_session, enrol, say
+from tests.benchmarks.scenario import CLASSES, Members, client_session, enrol, say
 
 COHORTS = (10, 50, 200)
 _LEVELS = 256
@@ -203,15 +203,24 @@ async def _everyone(members: Members, folder: Path, server: _Party, aggregators:
 
 def contribution(setup: RoundSetup, member: int) -> Integers:
     """The flat vector of a few random records of every class."""
-    records = np.random.default_rng(member).integers(-_ENTRY, _ENTRY, size=(_RECORDS, DIMENSION))
+    records = np.random.default_rng(member).integers(-_ENTRY, _ENTRY, size=(_RECORDS, setup.plan.dimension))
     labels = np.arange(_RECORDS) % CLASSES
     return setup.sum.layout.flatten(accumulate(records, labels, CLASSES, setup.plan.levels))
 
 
 def peak_mib(process: int) -> float:
     """VmHWM of a process; 0 when it is gone."""
+    return _mib(process, "VmHWM:")
+
+
+def resident_mib(process: int) -> float:
+    """VmRSS of a process; 0 when it is gone."""
+    return _mib(process, "VmRSS:")
+
+
+def _mib(process: int, field: str) -> float:
     lines = _proc(process, "status").splitlines()
-    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), default=0.0)
+    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith(field)), default=0.0)
 
 
 def cpu_seconds(process: int) -> float:

@@ -57,7 +57,7 @@ def roles(count: int, protection: str) -> dict[str, str]:
 
 
 def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) -> Members:
-    """A consortium of `count` clients with everybody else, and a plan of 512 features in 10 classes."""
+    """A consortium of `count` clients with everybody else, and the plan that `setup_of` makes of the choices."""
     authority = folder / "authority"
     create_authority(authority, "benchmark")
     everyone = roles(count, protection)
@@ -71,9 +71,9 @@ def enrol(folder: Path, count: int, protection: str = "masked", **choices: Any) 
     return Members(server, tuple(others[:count]), tuple(others[count:]), setup)
 
 
-def setup_of(roster: Roster, **choices: Any) -> RoundSetup:
-    """The first session of a plan of 512 features in 10 classes."""
-    data = PublicData.of_shape((DIMENSION,), tuple(str(label) for label in range(CLASSES)))
+def setup_of(roster: Roster, dimension: int = DIMENSION, **choices: Any) -> RoundSetup:
+    """The first session of a plan of 10 classes, and of 512 features unless another `dimension` is chosen."""
+    data = PublicData.of_shape((dimension,), tuple(str(label) for label in range(CLASSES)))
     chosen = PlanChoices(radius=1.0, join_seconds=STEP_SECONDS, step_seconds=STEP_SECONDS, **choices)
     return RoundSetup.of(make_plan(data, roster, chosen, OperatingSystem()), roster)
 
