@@ -50,7 +50,8 @@ def test_promise_names_unit_adjacency_epsilon_and_delta(adjacency, unit, noise, 
     who = {Unit.RECORD: "any one record", Unit.CLIENT: "any one client's records"}[unit]
     change = {Adjacency.ADD_REMOVE: "among the data or not", Adjacency.REPLACE_ONE: "in (its|their) place"}[adjacency]
     assert re.search(f"whether {who} (was|were) .*{change}:", said)
-    assert f"a factor of at most e^{epsilon:g} = " in said
+    rounded_up = {0.25: 1.3, 3.5: 33.2}[epsilon]
+    assert f"a factor of at most e^{epsilon:g} (at most {rounded_up}), " in said
     assert "but for a chance of 1e-06" in said
     assert f"(epsilon {epsilon:g}, {adjacency}, {unit} level)" in said
 
