@@ -32,6 +32,12 @@ def explained(**choices):
     return dict(rows)
 
 
+def test_keepers_of_opened_sums_are_named():
+    """The server keeps every opened sum, another party those that it is shown."""
+    kept = explained(refine=2)["kept on disk"]
+    assert "bytes in all, at the server, at every other party those that it is shown (all), and what opened" in kept
+
+
 def test_order_is_fixed():
     """The rows come in one order, the promise in the middle; a plan without noise has one row of it."""
     names = list(explained())
