@@ -5,12 +5,14 @@ STAMP := .venv/installed
 EDITABLE := --config-settings editable_mode=compat -e .
 # two more than cores: some tests wait for deadlines
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 + (os.cpu_count() or 1))')
+# in an environment of its own: nothing of secagg needs it
+SBOM := cyclonedx-bom==7.5.0
 # what a thousand processes would compile anew
 unexport PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-.PHONY: setup demo quick test coverage check bench protos lock clean wheel help
+.PHONY: setup demo quick test coverage check bench protos lock clean wheel sbom help
 
 setup: $(STAMP)  ## create .venv with the secagg command in it
 	@:
@@ -62,6 +64,12 @@ clean:  ## remove .venv, caches and what the commands wrote
 wheel: setup  ## dist/secagg-*.whl, the same bytes from the same commit
 	@rm -rf build
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+sbom:  ## dist/secagg.cdx.json: what requirements.lock names, as CycloneDX, valid by its schema
+	@test -x build/sbom/bin/cyclonedx-py || { $(PYTHON) -m venv build/sbom && build/sbom/bin/pip install -qq --disable-pip-version-check $(SBOM); }
+	@mkdir -p dist
+	@PYTHONWARNINGS=ignore build/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library \
+		--output-reproducible --validate --output-file dist/secagg.cdx.json requirements.lock
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10

@@ -75,6 +75,9 @@ async def _answer(
             raise BadInput(f"others than its owner may use {path}", remedy=f"chmod 600 {path}")
         content = parse_json(line.decode(), object_pairs_hook=each_field_once)
         answer = {"done": True, "said": await _carry_out(current(), content)}
+    except asyncio.CancelledError:  # the party ends; asyncio would log the task of a silent connection as a failure
+        writer.close()
+        return
     except BadInput as error:
         answer = {"done": False, "said": str(error)}
     except (OSError, ValueError, TimeoutError):
@@ -133,7 +136,7 @@ def go_on(speaker: Speaker, state: StateOption) -> None:
 @at_home("state")
 def extend(
     speaker: Speaker,
-    seconds: Annotated[int, typer.Argument(help="Seconds to add, a week at most.")],
+    seconds: Annotated[int, typer.Argument(help="Seconds to add to this wait, a week at most in all.")],
     state: StateOption,
 ) -> None:
     """Add seconds to the present wait."""

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+OWN_FIELDS = ("round", "step")
+"""Fields that a record of a session brings itself, as they were when it was written."""
+
 
 class JsonLines(logging.Formatter):
     """A log formatter that writes each record as one JSON object; `context` has fields that all of them share."""
@@ -25,6 +28,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
             **self._context,
+            **{name: value for name, value in vars(record).items() if name in OWN_FIELDS},
         }
         traceback = record.exc_text or (self.formatException(record.exc_info) if record.exc_info else "")
         if traceback:

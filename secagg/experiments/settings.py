@@ -232,5 +232,6 @@ def as_setting(name: str, value: Any) -> Any:
     kind = str if issubclass(kind, Choice) else kind
     taken, wanted = _TAKEN[kind]
     if isinstance(value, bool) is not (kind is bool) or not isinstance(value, taken):
-        raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}" + (" or None" if optional else ""))
+        more = f' or "{BY_RULE}"' if name == "refine" else " or None" * optional
+        raise BadInput(f"{name} cannot be {value!r}", remedy=f"give {wanted}{more}")
     return kind(value)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from methods.method import effort_of
 from secagg.data import Dataset
 from secagg.data.records import BAD
 from secagg.encoding import Integers
@@ -344,7 +343,8 @@ def with_notes(run: SimulationResult, features: Features) -> SimulationResult:
             noted.append(f"the head is no better than {always}")
     noted += diverged
     if run.federated is not None and math.isinf(settings.epsilon) and settings.noise_seed is None:
-        noted += [DRAWN] if effort_of(run.federated.setup.facts.sums).parameters else []
+        trains = [kind for kind in run.federated.setup.facts.sums if kind.effort.parameters]
+        noted += [] if all(kind.is_additive for kind in trains) else [DRAWN]  # records' gradients draw nothing
     promise = run.promise
     if settings.has_known_noise:
         noted.insert(0, f"{REPRODUCIBLE}: whoever knows the seed {settings.noise_seed} takes the noise off again")

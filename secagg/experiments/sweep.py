@@ -285,7 +285,7 @@ def sweep_dataset(
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     shared = [as_setting("parameters", each) for each in grid.get("parameters", ("",))]
     methods = grid.get("method", (SimulationSettings().method,))
-    contenders = distinct(Contender.read(method, each) for method in methods for each in shared)
+    contenders = distinct(Contender.read(method, each).known() for method in methods for each in shared)
     given = [{**grid, "method": (each.method,), "parameters": (each.parameters,)} for each in contenders]
     asked, execution = [each for own in given for each in combinations(own, seeds)], Execution.of(out, **how)
     ran = runs_of(dataset, execution.choose(asked), execution, contenders)

@@ -156,8 +156,10 @@ def _disk_use(facts: PlanFacts) -> str:
     uploads = sum(kind.spec.times * kind.upload_bytes for kind in facts.kinds)
     clients = len(facts.roster.clients)
     opening = f"the {KEPT_OPENINGS} newest and those it has returned by" if facts.opens_alone else "all"
+    shown = "all" if facts.method.traits.shows_last_sum else "all but the last"
     return (
-        f"the opened sums, {sums} bytes in all, at every party, and what opened the rounds: {opening}; "
+        f"the opened sums, {sums} bytes in all, at the server, at every other party those that it is shown ({shown}), "
+        f"and what opened the rounds: {opening}; "
         f"at those who collect them {clients} clients' uploads, {clients} × {uploads} bytes; all until it is purged"
     )
 

@@ -330,14 +330,17 @@ def _against(facts: PlanFacts) -> str:
 
 def _results(facts: PlanFacts) -> list[str]:
     roster, context = facts.roster, facts.kinds[0].context
-    others = "alone receives" if facts.plan.result is ResultAccess.SERVER else "and all members receive"
+    receivers = [roster.name(SERVER_INDEX)]
+    if facts.plan.result is ResultAccess.MEMBERS:
+        receivers += ["all members", *(roster.name(index) for index in context.helpers)]
+    receive = f"{_listed(receivers)} receive" if len(receivers) > 1 else f"{receivers[0]} alone receives"
     confirmers, enough = facts.protection.confirmers(context)
     role = "members" if confirmers <= set(roster.clients) else f"{roster.role(min(confirmers)).replace('-', ' ')}s"
     signed = f"{enough} of the {len(confirmers)} {role} have signed that they hold the same one"
     if len(confirmers) == 1:
         signed = f"{roster.name(min(confirmers))} has signed for it"
     return [
-        f"{roster.name(SERVER_INDEX)} {others} the result, a trained model. Treat the totals as known to all parties.",
+        f"{receive} the result, a trained model. Treat the totals as known to all parties.",
         f"A total of fewer than {_members(_fewest_in_total(facts))} is never opened.",
         f"A result counts once {signed}.",
     ]

@@ -175,7 +175,7 @@ def _sampled(cost: TrainingCost) -> str:
 def _promised(claim: Claim, times: str) -> str:
     """Return what those who see the release learn, in words and numbers."""
     tells = "hardly tells" if claim.epsilon <= 1 else "tells to a limited degree"
-    factor = f" = {math.ceil(math.exp(claim.epsilon) * 10) / 10:.1f}" if claim.epsilon <= 10 else ""
+    factor = f" (at most {math.ceil(math.exp(claim.epsilon) * 10) / 10:.1f})" if claim.epsilon <= 10 else ""
     return (
         f"{tells} {NEIGHBOURS[claim.unit, claim.adjacency]}: this changes the chance of any "
         f"outcome by a factor of at most e^{format_epsilon(claim.epsilon)}{factor}, but for a chance of "

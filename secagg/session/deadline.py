@@ -12,22 +12,23 @@ from secagg.system.files import write_synced
 CLOSING_FILE = "closing"
 """Holds the step that a party waits in, its closing time (seconds since 1970), and whether that was postponed.
 
-A last word, 0 or 1, says whether it was extended; files of older versions lack it."""
+Two more words say whether it was extended, 0 or 1, and how many seconds the operator added; older files lack them."""
 LOOK_SECONDS = 1.0
 """Seconds between two looks at a deadline; a longer gap shows that the process was stopped."""
 MOST_ADDED = 7 * 86_400
-"""The most seconds by which an operator extends a wait at a time."""
+"""The most seconds by which an operator extends a wait, all extensions together."""
 REMIND_SECONDS = 60.0
 """Seconds between two lines of a log that say who is still awaited."""
 _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
 
-def read_closing(folder: Path, step: str) -> tuple[float, bool, bool] | None:
-    """Return a step's deadline (seconds since 1970) and two flags, postponed and extended; None if not stored."""
+def read_closing(folder: Path, step: str) -> tuple[float, bool, bool, int] | None:
+    """Return a step's deadline (since 1970), whether postponed and extended, seconds added; None if not stored."""
     try:
         noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
-        return (float(closes), is_put_off == "1", rest == ["1"]) if noted == step else None
+        is_extended, added = (*rest, "0", "0")[:2]
+        return (float(closes), is_put_off == "1", is_extended == "1", int(added)) if noted == step else None
     except (OSError, ValueError):
         return None
 
@@ -57,14 +58,15 @@ class Deadline:
         self._slack = slack
         self._clock = clock
         self._is_put_off = self.is_extended = False
+        self._added = 0
         now = self._looked = clock()
         kept = read_closing(folder, step)
         if kept is None:
             self._closes = now + seconds
             self._keep()
         else:
-            closes, self._is_put_off, self.is_extended = kept
-            self._closes = now + min(seconds, closes - time.time())
+            closes, self._is_put_off, self.is_extended, self._added = kept
+            self._closes = now + min(seconds + self._added, closes - time.time())
             self._put_off(now)
 
     def left(self, waited: float = 0.0) -> float:
@@ -84,13 +86,11 @@ class Deadline:
         self._keep()
 
     def add(self, seconds: int) -> float:
-        """Add seconds, 1 to MOST_ADDED, to the step's time, as the party's operator wants; return how many are left.
-
-        A restarted party waits for no more than the step's own time again. Raises BadInput for another number, or when
-        the disk refuses.
-        """
-        if not 1 <= seconds <= MOST_ADDED:
-            raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=f"give 1 to {MOST_ADDED} seconds")
+        """Add seconds, as the party's operator wants; return how many are left. Raises BadInput (also for the disk)."""
+        if not 1 <= seconds <= MOST_ADDED - self._added:
+            remedy = f"of {MOST_ADDED} s for a wait, {MOST_ADDED - self._added} s are left: give fewer, go on or cancel"
+            raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=remedy)
+        self._added += seconds
         self._closes = max(self._closes, self._clock()) + seconds
         self._keep()
         return self.left()
@@ -110,9 +110,9 @@ class Deadline:
             self._keep()
 
     def _keep(self) -> None:
-        closes = time.time() + self._closes - self._clock()
+        closes, flags = time.time() + self._closes - self._clock(), f"{self._is_put_off:d} {self.is_extended:d}"
         try:
-            write_synced(self._file, f"{self._step} {closes} {int(self._is_put_off)} {int(self.is_extended)}".encode())
+            write_synced(self._file, f"{self._step} {closes} {flags} {self._added}".encode())
         except OSError as error:
             problem = f"cannot write {self._file} ({error.strerror})"
             raise BadInput(problem, remedy="free the disk and start again") from None

@@ -63,8 +63,7 @@ class ServerSession:
     """One session at the server, with the methods that answer members' calls from the network.
 
     `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
-    Methods that change the protocol, or look at more of it than one value, take their turn, for long messages are
-    checked in a thread.
+    Methods that change the protocol, or read several values of it, take turns: a thread checks long messages.
     """
 
     def __init__(
@@ -519,14 +518,15 @@ class ServerSession:
 
 
 class _StepLog(logging.LoggerAdapter[logging.Logger]):
-    """The server's log of one session; each line begins with plan, round and step."""
+    """The server's log of one session; each line begins with plan, round and step, and has both as fields."""
 
     def __init__(self, setup: RoundSetup, protocol: ServerProtocol) -> None:
         super().__init__(logging.getLogger("secagg.server"))
-        self._label, self._protocol = setup.label, protocol
+        self._setup, self._protocol = setup, protocol
 
     def process(self, msg: Any, kwargs: Any) -> tuple[Any, Any]:
-        return f"{self._label}, {self._protocol.step_in_words}: {msg}", kwargs
+        kwargs["extra"] = {"round": self._setup.number, "step": self._protocol.awaits}
+        return f"{self._setup.label}, {self._protocol.step_in_words}: {msg}", kwargs
 
 
 @dataclass

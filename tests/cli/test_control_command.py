@@ -110,6 +110,19 @@ async def test_socket_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / SOCKET_FILE).exists()
 
 
+def test_silent_connection_ends_quietly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A connection over which nothing was asked is closed with the party, and nothing of it is logged."""
+
+    async def party() -> None:
+        async with listening(tmp_path, Operated, print):
+            _, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_FILE)
+            await asyncio.sleep(0.05)
+        writer.close()
+
+    asyncio.run(party())
+    assert caplog.messages == []
+
+
 async def test_party_runs_without_a_socket(tmp_path: Path) -> None:
     """Where no socket can be made, such as in a path that is too long, the party says so and runs all the same."""
     deep = tmp_path / ("long" * 25)

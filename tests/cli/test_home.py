@@ -182,16 +182,22 @@ def test_check_tells_that_a_server_may_start_and_starts_nothing(secagg: Command,
     assert sorted(homes.rglob("*")) == before
 
 
+def test_approval_that_does_not_count_stops_no_server(secagg: Command, homes: Path) -> None:
+    """A check warns, with one remedy, of a file that is no approval of the plan, and ends with 0: the server starts."""
+    approvals = homes / "approvals"
+    approvals.mkdir()
+    (approvals / "alice.approval").write_text("[]")
+    said = secagg("server", "--home", homes / SERVER, "--check", "--approvals", approvals, "--json", "-")
+    assert (said.code, list(said.json["approvals"]["refused"])) == (0, ["alice.approval"])
+    warned = [line for line in said.err.splitlines() if "alice.approval" in line]
+    assert [line.count("plan sign") for line in warned] == [1]
+
+
 def test_check_finds_what_would_stop_a_server(secagg: Command, homes: Path) -> None:
-    """A taken port, an approval of another plan, a state folder that is a file, a readable key: exit 2, named."""
+    """A taken port, a state folder that is a file, a readable key: exit 2, named."""
     listening = json.loads((homes / SERVER / "addresses.json").read_text())[SERVER]
     with socket.create_server(("127.0.0.1", int(listening.rpartition(":")[2]))):
         assert f"cannot listen on {listening}" in secagg("server", "--home", homes / SERVER, "--check").complaint
-    approvals = homes / "approvals"
-    approvals.mkdir()
-    (approvals / "alice.approval").write_text("{}")
-    said = secagg("server", "--home", homes / SERVER, "--check", "--approvals", approvals)
-    assert (said.code, "alice.approval does not count" in said.err) == (2, True)
     state = homes / SERVER / "state"
     state.write_text("")
     assert f"cannot write to {state}" in secagg("server", "--home", homes / SERVER, "--check").complaint

@@ -91,6 +91,18 @@ def test_json_line_holds_the_traceback() -> None:
     assert line["traceback"] == "ValueError: why"
 
 
+def test_line_of_a_session_has_its_own_step() -> None:
+    """A line that says in which round and step it was written keeps them; any other has those last looked at."""
+    lines, looked_at = JsonLines({"round": 1, "step": "Dealing", "party": "alice"}), record("another's line")
+    own = record("from va")
+    vars(own).update(round=2, step="Opening")
+    found = [json.loads(lines.format(each)) for each in (own, looked_at)]
+    assert [(each["round"], each["step"], each["party"]) for each in found] == [
+        (2, "Opening", "alice"),
+        (1, "Dealing", "alice"),
+    ]
+
+
 @pytest.mark.parametrize("dated", [True, False])
 def test_lines_of_a_party_begin_with_the_time(dated: bool) -> None:
     """What waits for hours dates its log, with the offset from UTC; what computes and ends does not."""

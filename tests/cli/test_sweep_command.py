@@ -108,18 +108,20 @@ def test_json_and_nothing_else(secagg: Command, data: Path, tmp_path: Path) -> N
 def test_every_run_refused(secagg: Command, data: Path, tmp_path: Path) -> None:
     """When nothing could run, the exit code is 2 and one line gives a reason; results of an earlier sweep stay."""
     (tmp_path / "results.csv").write_text("earlier")
-    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--method", "magic,spell", "--seeds", 1, "--quiet")
+    methods = "fedcgs[magic=1],fedcgs[spell=1]"
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--method", methods, "--seeds", 1, "--quiet")
     assert said.code == 2
-    assert "every run was refused: magic at ε = inf: " in said.complaint
+    assert "every run was refused: fedcgs[magic=1] at ε = inf: " in said.complaint
     assert (tmp_path / "results.csv").read_text() == "earlier"
     assert not (tmp_path / "accuracy.png").exists()
 
 
 def test_each_reason_is_said_once(secagg: Command, data: Path, tmp_path: Path) -> None:
     """When every run is refused, no reason stands on two lines."""
-    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--methods", "magic,spell", "--seeds", 1)
+    methods = ("fedcgs[magic=1]", "fedcgs[spell=1]")
+    said = secagg("sweep", "--dataset", data, "--out", tmp_path, "--methods", ",".join(methods), "--seeds", 1)
     assert said.code == 2
-    assert [said.err.count(f"{name} at ε = inf") for name in ("magic", "spell")] == [1, 1]
+    assert [said.err.count(f"{name} at ε = inf") for name in methods] == [1, 1]
 
 
 def test_other_data_is_not_mixed_in(secagg: Command, data: Path, tmp_path: Path) -> None:
@@ -146,6 +148,7 @@ def test_other_data_is_not_mixed_in(secagg: Command, data: Path, tmp_path: Path)
         ["--seed", "1"],
         ["--out", "/proc/none"],
         ["--dataset", "no-such-data"],
+        ["--dataset", "digits", "--method", "fedcgs,fedcg"],
     ],
     ids=" ".join,
 )

@@ -330,3 +330,11 @@ def test_exact_training_says_that_a_seed_does_not_repeat_it() -> None:
     again = [simulated(**chosen, noise_seed=5) for _ in range(2)]
     assert again[0].to_json()["head_sha256"] == again[1].to_json()["head_sha256"]
     assert not any(note.startswith(said) for run in (*again, simulated()) for note in run.notes)
+
+
+def test_seed_fixes_sums_of_gradients() -> None:
+    """With `gradients=1` members draw nothing: a seed gives the same model again, and no note says otherwise."""
+    chosen = {"method": "fedavg", "parameters": "rounds=2 rate=0.1 clip=10 gradients=1", "reference": False, "seed": 3}
+    once, again = (simulated(**chosen) for _ in range(2))
+    assert once.to_json()["head_sha256"] == again.to_json()["head_sha256"]
+    assert not any(note.startswith("seed does not fix") for note in once.notes)

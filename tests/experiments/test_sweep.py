@@ -366,11 +366,13 @@ def test_needs_no_main_guard(tmp_path: Path, code: str) -> None:
         ({"epsilon": ["1"]}, "epsilon cannot be '1'; give a number"),
         ({"epsilon": 1.0}, "epsilon has 1.0 to try; give a list"),
         ({"method": ["fedcgs", "prototypes[x=1"]}, "cannot tell the method in 'prototypes.x=1'"),
+        ({"method": ["fedcgs", "fedcg"]}, "unknown method 'fedcg'"),
+        ({"refine": ["Auto"]}, "refine cannot be 'Auto'; give a whole number or \"auto\""),
     ],
     ids=str,
 )
 def test_values_of_other_types(grid: dict[str, Any], words: str, tmp_path: Path) -> None:
-    """A value of another type than its setting, or no list, is refused by name before anything is written."""
+    """A value of another type than its setting, no list, or an unknown method is refused before anything is written."""
     with pytest.raises(BadInput, match=words):
         sweep_dataset(dataset(), grid, 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -428,10 +430,10 @@ def test_refused_runs_are_not_counted_among_those_taken_over(tmp_path: Path) -> 
 
 def test_refused_settings_stay_in_every_output(tmp_path: Path) -> None:
     """A setting that is refused has a row with a dash and its reason in the table, and is in CSV and JSON."""
-    result = sweep_dataset(dataset(), {"method": ["fedcgs", "magic"], "reference": [False]}, 1, tmp_path)
+    result = sweep_dataset(dataset(), {"method": ["fedcgs", "fedcgs[magic=1]"], "reference": [False]}, 1, tmp_path)
     row, (note, *_) = result.table.rows[1], result.table.notes
-    assert row == ("magic", "–¹")
-    assert note.startswith("¹ Refused: unknown method 'magic'")
+    assert row == ("fedcgs[magic=1]", "–¹")
+    assert note.startswith("¹ Refused: method fedcgs cannot take 'magic=1'")
     assert note in (tmp_path / "table.md").read_text()
-    assert "unknown method" in (tmp_path / "results.csv").read_text()
+    assert "cannot take 'magic=1'" in (tmp_path / "results.csv").read_text()
     assert json.loads((tmp_path / "results.json").read_text())["refusals"] == list(result.refusals)

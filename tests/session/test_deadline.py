@@ -11,7 +11,7 @@ import pytest
 from secagg.errors import BadInput, SessionAborted
 from secagg.protection.messages import Outcome
 from secagg.session import AggregatorWork, deadline
-from secagg.session.deadline import CLOSING_FILE, Deadline
+from secagg.session.deadline import CLOSING_FILE, MOST_ADDED, Deadline
 from secagg.transcript import Journal
 from tests.worlds.crashes import Crash, Fuse, FusedJournal
 from tests.worlds.session import SessionRun, make_session
@@ -150,6 +150,18 @@ def test_extension_of_one_step_is_none_of_the_next(tmp_path: Path, clock: Clock)
     assert not Deadline(tmp_path, "Endorsement", SECONDS, SLACK, clock.monotonic).is_extended
 
 
+def test_operator_extends_by_a_week_in_all(tmp_path: Path, clock: Clock) -> None:
+    """Extensions outlive a restart, and are refused once they come to more than a week together."""
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
+    assert step.add(MOST_ADDED - 5) == pytest.approx(SECONDS + MOST_ADDED - 5)
+    again = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
+    assert again.left() == pytest.approx(SECONDS + MOST_ADDED - 5, abs=1e-3)
+    with pytest.raises(BadInput, match="by 6 s; of 604800 s for a wait, 5 s are left: give fewer, go on or cancel"):
+        again.add(6)
+    assert again.left() == pytest.approx(SECONDS + MOST_ADDED - 5, abs=1e-3)
+    assert again.add(5) == pytest.approx(SECONDS + MOST_ADDED, abs=1e-3)
+
+
 def test_file_of_an_older_version_keeps_its_time(tmp_path: Path, clock: Clock) -> None:
     """A file without the word on an extension says when its step closes, and that it was not extended."""
     (tmp_path / CLOSING_FILE).write_text(f"{STEP} {clock.time() + 20.0} 0")
@@ -180,7 +192,7 @@ def test_disk_that_refuses_is_said(tmp_path: Path) -> None:
 def expired(home: Path) -> None:
     """Move the end of a party's present step into the past."""
     step, *_ = (home / CLOSING_FILE).read_text().split()
-    (home / CLOSING_FILE).write_text(f"{step} {time.time() - 1.0} 1 1")
+    (home / CLOSING_FILE).write_text(f"{step} {time.time() - 1.0} 1 1 0")
 
 
 async def test_restarted_server_does_not_join_anew(tmp_path: Path) -> None:
@@ -219,7 +231,7 @@ class KilledWhenAllAreThere(SessionRun):
 
     def is_expired(self, member: int) -> bool:
         """Whether the aggregator was killed already."""
-        return (self.world.home(member) / CLOSING_FILE).read_text().endswith(" 1 1")
+        return (self.world.home(member) / CLOSING_FILE).read_text().endswith(" 1 1 0")
 
 
 async def test_restarted_aggregator_does_not_collect_anew(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ def explained(**choices):
     return dict(rows)
 
 
+def test_keepers_of_opened_sums_are_named():
+    """The server keeps every opened sum, another party those that it is shown."""
+    kept = explained(refine=2)["kept on disk"]
+    assert "bytes in all, at the server, at every other party those that it is shown (all), and what opened" in kept
+
+
 def test_order_is_fixed():
     """The rows come in one order, the promise in the middle; a plan without noise has one row of it."""
     names = list(explained())
@@ -50,7 +56,8 @@ def test_promise_names_unit_adjacency_epsilon_and_delta(adjacency, unit, noise, 
     who = {Unit.RECORD: "any one record", Unit.CLIENT: "any one client's records"}[unit]
     change = {Adjacency.ADD_REMOVE: "among the data or not", Adjacency.REPLACE_ONE: "in (its|their) place"}[adjacency]
     assert re.search(f"whether {who} (was|were) .*{change}:", said)
-    assert f"a factor of at most e^{epsilon:g} = " in said
+    rounded_up = {0.25: 1.3, 3.5: 33.2}[epsilon]
+    assert f"a factor of at most e^{epsilon:g} (at most {rounded_up}), " in said
     assert "but for a chance of 1e-06" in said
     assert f"(epsilon {epsilon:g}, {adjacency}, {unit} level)" in said
 

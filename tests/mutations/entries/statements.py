@@ -214,7 +214,7 @@ ENTRIES = (
         "every restart was extended",
         "A step of an earlier life counts as extended.",
         "secagg.session.deadline:read_closing",
-        (('rest == ["1"]', "bool(rest)"),),
+        (('is_extended == "1"', "bool(rest)"),),
         (RESTART,),
     ),
     PlantedFault(
@@ -403,7 +403,7 @@ ENTRIES = (
         "no restart was extended",
         "A step may be extended once in each life of its party.",
         "secagg.session.deadline:read_closing",
-        (('rest == ["1"]', "False"),),
+        (('is_extended == "1"', "False"),),
         (f"{DEADLINE}::test_step_is_extended_once",),
     ),
     PlantedFault(

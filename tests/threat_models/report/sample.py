@@ -240,7 +240,7 @@ def report(**changes):
     )
     promise = Promise(
         sentence="What is opened hardly tells whether any one record was among the data or not: this changes the "
-        "chance of any outcome by a factor of at most e^1 = 2.8, but for a chance of 1e-05 "
+        "chance of any outcome by a factor of at most e^1 (at most 2.8), but for a chance of 1e-05 "
         "(epsilon 1, add-remove, record level).",
         claimed=1.0,
         recomputed=0.9998,
