@@ -211,6 +211,7 @@ def record_gradients(
     rows = max(1, CHUNK // program.size)
     with one_thread():
         weights = torch.tensor(parameters, dtype=torch.float32)
+        way: LayeredGradients | _Backward
         way = LayeredGradients(program, weights) if type(program) in LAYERED else _Backward(program, weights, tolerant)
         for begin in range(0, len(labels), rows):
             chunk = np.empty((min(rows, len(labels) - begin), program.size), dtype=np.float32)
