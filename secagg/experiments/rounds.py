@@ -5,6 +5,7 @@ A real federation measures nothing of this: the accuracy of each round would be 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,29 @@ class RoundReport:
 
 Watcher = Callable[[int, int, RoundReport | None], None]
 """A function called after each round with the rounds done, all rounds, and the latest report if there is one."""
+
+
+@dataclass(frozen=True)
+class EndedRound:
+    """Round `number` of `rounds` of a simulation has ended, `seconds` after the simulation began.
+
+    `report` is the latest, which may be an earlier round's; None before there is one.
+    """
+
+    number: int
+    rounds: int
+    seconds: float
+    report: RoundReport | None
+
+
+RoundListener = Callable[[EndedRound], None]
+"""A function called once after each round; what it raises ends the simulation and reaches whoever called it."""
+
+
+def watcher_for(listener: RoundListener) -> Watcher:
+    """Return a watcher that tells a listener of each round, with the seconds from now."""
+    begun = time.monotonic()
+    return lambda number, rounds, report: listener(EndedRound(number, rounds, time.monotonic() - begun, report))
 
 
 class RoundLog:

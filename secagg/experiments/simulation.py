@@ -28,7 +28,7 @@ from secagg.experiments.input_data import given_data
 from secagg.experiments.outcome import Federated, SimulationResult
 from secagg.experiments.provenance import data_sha256
 from secagg.experiments.reference import References, is_own_reference, is_pooled, pooled_result, reference_key
-from secagg.experiments.rounds import RoundLog, Watcher
+from secagg.experiments.rounds import RoundListener, RoundLog, Watcher, watcher_for
 from secagg.experiments.seeding import REPRODUCIBLE, Randomness
 from secagg.experiments.session import SessionCost, run_session
 from secagg.experiments.settings import SimulationSettings
@@ -207,6 +207,7 @@ def simulate(
     test_features: NDArray[Any] | None = None,
     test_labels: NDArray[Any] | None = None,
     classes: Sequence[str] | None = None,
+    on_round: RoundListener | None = None,
     **settings: Any,
 ) -> SimulationResult:
     """Simulate a federation over feature vectors (n, d) with labels (n,), class numbers or names (see `dataset_of`).
@@ -214,14 +215,15 @@ def simulate(
     `features` may also be a data set (`open_dataset`), its name or its path, which brings the other arrays. Keyword
     arguments are the fields of `SimulationSettings`, with the command line's names and defaults; `clients` may also be
     an id for each record, or for each client an array of its rows, and features and labels lists with an array for each
-    client. `sweep`, `compare`, `tune` and `audit` take the same. Raises BadInput, or SessionAborted below a threshold.
+    client. `sweep`, `compare`, `tune` and `audit` take the same. `on_round`, which they do not take, is called with an
+    `EndedRound` after each round of a plan. Raises BadInput, or SessionAborted below a threshold, or what it raises.
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
     dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
     chosen = SimulationSettings.from_values(settings)
     with one_blas_thread():
-        return simulate_dataset(dataset, chosen)
+        return simulate_dataset(dataset, chosen, Callbacks(playing=watcher_for(on_round) if on_round else None))
 
 
 simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"

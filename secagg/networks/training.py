@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from secagg.errors import BadInput
 from secagg.heads.descent import descend
+from secagg.networks.closed_forms import LAYERED, LayeredGradients
 from secagg.networks.programs import Program, Shaped, named_parameters
 from secagg.randomness import RandomSource
 from secagg.system.threads import one_thread
@@ -199,10 +200,10 @@ def record_gradients(
     """Yield the gradients of single records' losses at `parameters` (size,), in chunks of rows (…, size).
 
     Each record is computed alone, at the same place in memory: its gradient depends on it and on the parameters, bit
-    for bit, and not on who else is there. `torch.func.vmap` would take half the time, but its products round by how
-    many records they get: with one more record all others' gradients, hence their integers, could change. A record
-    on which the program fails is refused, or with `tolerant` has a zero gradient. Raises BadInput for it, and for other
-    shapes or labels.
+    for bit, and not on who else is there. `torch.func.vmap` would take less time, but its products round by how many
+    records they get: with one more record all others' gradients, hence their integers, could change. Networks that
+    have a closed form (`LAYERED`) are computed by it. A record on which the program fails is refused, or with
+    `tolerant` has a zero gradient. Raises BadInput for it, and for other shapes or labels.
     """
     require_records(program, parameters, x, labels)
     import torch
@@ -210,21 +211,39 @@ def record_gradients(
     rows = max(1, CHUNK // program.size)
     with one_thread():
         weights = torch.tensor(parameters, dtype=torch.float32)
-        gradient = torch.zeros_like(weights)
-        leaves = leaves_on(program, weights, gradient)
-        one, its_label = torch.empty((1, program.dimension), dtype=torch.float32), torch.empty(1, dtype=torch.int64)
+        way: LayeredGradients | _Backward
+        way = LayeredGradients(program, weights) if type(program) in LAYERED else _Backward(program, weights, tolerant)
         for begin in range(0, len(labels), rows):
             chunk = np.empty((min(rows, len(labels) - begin), program.size), dtype=np.float32)
-            for row in range(len(chunk)):
-                one.numpy()[0], its_label.numpy()[0] = x[begin + row], labels[begin + row]
-                gradient.zero_()
-                try:
-                    _add_gradient(program, leaves, one, its_label)
-                except Exception as error:  # noqa: BLE001  # of a program that somebody brought
-                    _refuse_unless(program, error, tolerant=tolerant)
-                    gradient.zero_()
-                chunk[row] = gradient.numpy()
+            way.fill(chunk, x[begin : begin + rows], labels[begin : begin + rows])
             yield chunk
+
+
+class _Backward:
+    """Gradients of single records' losses by torch's backward pass, one record after another at the same place."""
+
+    def __init__(self, program: Program, weights: Tensor, tolerant: bool) -> None:
+        import torch
+
+        self.program, self.tolerant = program, tolerant
+        self.gradient = torch.zeros_like(weights)
+        self.leaves = leaves_on(program, weights, self.gradient)
+        self.record, self.label = (
+            torch.empty((1, program.dimension), dtype=torch.float32),
+            torch.empty(1, dtype=torch.int64),
+        )
+
+    def fill(self, rows: NDArray[np.float32], x: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+        """Write the gradients of records (n, d) into `rows` (n, size)."""
+        for row in range(len(rows)):
+            self.record.numpy()[0], self.label.numpy()[0] = x[row], labels[row]
+            self.gradient.zero_()
+            try:
+                _add_gradient(self.program, self.leaves, self.record, self.label)
+            except Exception as error:  # noqa: BLE001  # of a program that somebody brought
+                _refuse_unless(self.program, error, tolerant=self.tolerant)
+                self.gradient.zero_()
+            rows[row] = self.gradient.numpy()
 
 
 def record_losses(

@@ -10,13 +10,14 @@ import pytest
 from secagg.data import Dataset, open_dataset
 from secagg.errors import BadInput
 from secagg.experiments.outcome import SimulationResult
-from secagg.experiments.rounds import POINTS, RoundReport
+from secagg.experiments.rounds import POINTS, EndedRound, RoundReport
 from secagg.experiments.settings import SimulationSettings
-from secagg.experiments.simulation import NO_CALLBACKS, Callbacks, simulate_dataset
+from secagg.experiments.simulation import NO_CALLBACKS, Callbacks, simulate, simulate_dataset
 from secagg.privacy.gaussian import epsilon_of, mu_of
 
 DELTA = 1e-5
 NOISE: dict[str, Any] = {"epsilon": 4.0, "delta": DELTA, "adjacency": "add-remove"}
+DESCENT = "gradients=1 rate=1.0"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def wine() -> Dataset:
 
 def descent(data: Dataset, rounds: int, listeners: Callbacks = NO_CALLBACKS, **given: Any) -> SimulationResult:
     """Gradient descent in rounds, where nothing is random without noise."""
-    chosen: dict[str, Any] = {"parameters": "gradients=1 rate=1.0", "protection": "none", "reference": False, **given}
+    chosen: dict[str, Any] = {"parameters": DESCENT, "protection": "none", "reference": False, **given}
     settings = SimulationSettings(method="fedavg", rounds=rounds, clients=3, **chosen)
     return simulate_dataset(data, settings, listeners)
 
@@ -146,3 +147,26 @@ def test_model_beyond_float32_is_refused_when_it_is_met(wine: Dataset) -> None:
     """A rate that leaves float32 is refused by what to do about it, not by a number that means nothing."""
     with pytest.raises(BadInput, match="lower rate"):
         descent(wine, 3, every=1, parameters="gradients=1 rate=1e30 server_rate=1e30")
+
+
+def test_listener_hears_of_each_round_once(wine: Dataset) -> None:
+    """`simulate` tells its listener of every round in order, with the latest report and seconds that do not fall."""
+    told: list[EndedRound] = []
+    result = simulate(wine, method="fedavg", rounds=5, every=2, clients=3, parameters=DESCENT, on_round=told.append)
+    assert [(each.number, each.rounds) for each in told] == [(number, 5) for number in range(1, 6)]
+    assert [each.report and each.report.number for each in told] == [None, 2, 2, 4, 5]
+    assert [each.seconds for each in told] == sorted(each.seconds for each in told)
+    assert told[-1].report == result.rounds[-1]
+
+
+def test_what_a_listener_raises_reaches_the_caller(wine: Dataset) -> None:
+    """An exception of a listener ends the simulation at its round, as it is."""
+    told: list[EndedRound] = []
+
+    def stop(ended: EndedRound) -> None:
+        told.append(ended)
+        raise KeyError("the listener's own")
+
+    with pytest.raises(KeyError, match="the listener's own"):
+        simulate(wine, method="fedavg", rounds=3, clients=3, parameters=DESCENT, on_round=stop)
+    assert [each.number for each in told] == [1]

@@ -170,11 +170,11 @@ ENTRIES = (
     PlantedFault(
         "gradient of a failed record stays",
         "What a program added before it failed on a record is that record's gradient.",
-        "secagg.networks.training:record_gradients",
+        "secagg.networks.training:_Backward.fill",
         (
             (
-                "tolerant=tolerant)\n                    gradient.zero_()\n",
-                "tolerant=tolerant)\n",
+                "tolerant=self.tolerant)\n                self.gradient.zero_()\n",
+                "tolerant=self.tolerant)\n",
             ),
         ),
         (TAKEN_BACK,),

@@ -242,6 +242,26 @@ MOMENTS = (
         ("methods/test_local_projection.py::test_moments_go_on_with_the_round_that_is_kept",),
     ),
 )
+RECORDS = (
+    PlantedFault(
+        "records' errors by one product",
+        "The errors of a softmax regression's records come from one product with all of them.",
+        "secagg.networks.closed_forms:LayeredGradients.fill",
+        (
+            (
+                "            end = 0\n",
+                (
+                    "            if len(errors) == 1:\n"
+                    "                scores = torch.addmm(self.biases[0], torch.from_numpy(x), self.weights[0].T)\n"
+                    "                errors[0] = scores.softmax(1).numpy() - np.eye(len(self.biases[0]))[labels]\n"
+                    "                errors[0] = errors[0].astype(np.float32)\n"
+                    "            end = 0\n"
+                ),
+            ),
+        ),
+        ("networks/test_closed_forms.py::test_a_records_bits_are_its_own",),
+    ),
+)
 PRIVATE_LOSS = ("methods/test_feddat.py::test_private_step_follows_the_slopes_of_both_losses",)
 BOTH_STEPS = ("methods/test_feddat.py::test_both_steps_of_a_batch_follow_their_slopes",)
 DISTILLATION = (
@@ -409,6 +429,7 @@ ENTRIES = (
     *BATCHES,
     *BATCHES_OF_METHODS,
     *MOMENTS,
+    *RECORDS,
     *NUMBERS,
     *PROJECTIONS,
     *CONCEPTS,
