@@ -131,15 +131,13 @@ def _judged_abort(cell: Cell, played: Played) -> Judgement:
 
 
 def _lost(cell: Cell, played: Played, rounds: dict[int, Outcome]) -> Iterator[str]:
-    """Clients that are in no sum, or know no outcome, although they came back in time; and who is away untold."""
+    """Parties without the outcome, and clients that are not in each sum, although they came back in time."""
     federation = played.federation
     for name in federation.names:
         missed = [number for number in rounds if federation.roster.index(name) not in rounds[number].members]
         may_miss = cell.kind.is_absence and (name == cell.party)
         if (missed or played.codes[name] != 0) and not may_miss:
             yield f"{name} ended with {played.codes[name]}, and is not in rounds {missed}"
-        elif missed and played.codes[name] not in (0, OVER):
-            yield f"{name} was not told why it is not in rounds {missed}"
     for name, code in played.codes.items():
         if name not in federation.names and code != 0:
             yield f"{name} ended with {code}"

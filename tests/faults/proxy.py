@@ -49,6 +49,7 @@ class Proxy:
         self._pairs: set[_Pair] = set()
         self._swallowed: set[int] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
         self.carried = 0
         """Connections so far."""
 
@@ -58,6 +59,8 @@ class Proxy:
 
     def __exit__(self, *_: object) -> None:
         async def end() -> None:
+            for server in self._servers:
+                server.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -73,6 +76,7 @@ class Proxy:
 
         async def start() -> str:
             server = await asyncio.start_server(lambda *streams: self._carry(target, *streams), "127.0.0.1", 0)
+            self._servers.append(server)
             return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
         return asyncio.run_coroutine_threadsafe(start(), self._loop).result()
