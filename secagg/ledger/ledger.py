@@ -36,6 +36,7 @@ from secagg.privacy import Adjacency, GaussianCost, SampledSteps, TrainingCost, 
 from secagg.system.files import open_private
 
 FILE_NAME = "ledger.sqlite"
+_REMEDY = "free the disk and start again"
 SCHEMA_VERSION = 6
 APPLICATION_ID = int.from_bytes(b"sagg", "big")
 """The application id that marks an SQLite file as a ledger."""
@@ -146,7 +147,7 @@ class Ledger:
         except FileExistsError:
             return
         except OSError as error:
-            raise BadInput(f"cannot use the ledger {self._path} ({error.strerror})") from None
+            raise BadInput(f"cannot use the ledger {self._path} ({error.strerror})", remedy=_REMEDY) from None
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every row, in order. Raises BadInput naming the first row that was changed or is missing."""
@@ -274,7 +275,8 @@ class Ledger:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise BadInput(f"cannot use the ledger {self._path} ({error})") from None
+            remedy = _REMEDY if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL else ""
+            raise BadInput(f"cannot use the ledger {self._path} ({error})", remedy=remedy) from None
 
 
 def head_after(head: bytes, number: int, release: Release) -> bytes:

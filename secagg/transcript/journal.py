@@ -41,7 +41,8 @@ class Journal:
                 self._file.close()
                 raise
         except OSError as error:
-            raise BadInput(f"cannot write the transcript {path} ({error.strerror})") from None
+            problem = f"cannot write the transcript {path} ({error.strerror})"
+            raise BadInput(problem, remedy="free the disk and start again") from None
         self.was_empty = not self._count
 
     def _resume(self) -> None:

@@ -25,6 +25,7 @@ KEEPALIVE = [
     ("grpc.http2.bdp_probe", 0),  # do not widen receive windows: memory would grow with the number of uploads
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),  # the one above alone leaves a connection that swallows bytes for a minute
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),

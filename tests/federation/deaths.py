@@ -14,7 +14,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,87 +46,97 @@ class Dying:
 
     def run(self, words: list[str], said: Path) -> None:
         """The party's command."""
-        self._note_what_is_said()
+        note_what_is_said(self.home)
         if self.dies:
-            self._watch_writes()
+            watch_writes(self.home, lambda _: os.kill(os.getpid(), signal.SIGKILL), self.of)
         run_command(words, said)
 
-    def _watch_writes(self) -> None:
-        from secagg.ledger import Ledger
 
-        file = self.home / WRITES
-        seen = set(file.read_text().splitlines()) if file.exists() else set()
-        state = f"{self.home / 'state'}/"
+def watch_writes(
+    home: Path, strike: Callable[[int], None], of: tuple[str, ...] = ("",), *, before: bool = False
+) -> None:
+    """Note each write that no life of this party has made, and call `strike` with its number, from 1 on.
 
-        def note(operation: str, path: str) -> None:
-            name = f"{operation} {_numbered(path).removeprefix(state)}"
-            if not path.startswith(state) or name in seen or not any(part in name for part in self.of):
-                return
-            with file.open("a") as writes:
-                writes.write(name + "\n")
-            os.kill(os.getpid(), signal.SIGKILL)
+    `of` is part of the names of the writes that count. `before`: the write is not made yet, and `strike` may refuse it.
+    """
+    from secagg.ledger import Ledger
 
-        def after(module: Any, function: str, path_of: Callable[..., str]) -> None:
-            action = getattr(module, function)
+    file = home / WRITES
+    seen = set(file.read_text().splitlines()) if file.exists() else set()
+    state = f"{home / 'state'}/"
 
-            def watched(*arguments: Any, **options: Any) -> Any:
-                path = path_of(*arguments)
-                answer = action(*arguments, **options)
+    def note(operation: str, path: str) -> None:
+        name = f"{operation} {_numbered(path).removeprefix(state)}"
+        if not path.startswith(state) or name in seen or not any(part in name for part in of):
+            return
+        seen.add(name)
+        with file.open("a") as writes:
+            writes.write(name + "\n")
+        strike(len(seen))
+
+    def watch(module: Any, function: str, path_of: Callable[..., str]) -> None:
+        action = getattr(module, function)
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            path = path_of(*arguments)
+            if before:
                 note(function, path)
-                return answer
+            answer = action(*arguments, **options)
+            if not before:
+                note(function, path)
+            return answer
 
-            setattr(module, function, watched)
+        setattr(module, function, watched)
 
-        def of_descriptor(descriptor: int) -> str:
-            return f"{Path(f'/proc/self/fd/{descriptor}').readlink()} {os.fstat(descriptor).st_size}"
+    def of_descriptor(descriptor: int) -> str:
+        return f"{Path(f'/proc/self/fd/{descriptor}').readlink()} {os.fstat(descriptor).st_size}"
 
-        after(os, "fsync", of_descriptor)
-        after(os, "replace", lambda source, target, *_: str(target))
-        after(os, "unlink", str)
-        after(os, "mkdir", lambda path, *_: str(path))
-        after(Ledger, "record", lambda *_: f"{state}ledger: the release")
-        after(Ledger, "begin_upload", lambda ledger, context: f"{state}ledger: upload {context.hex()[:8]}")
+    watch(os, "fsync", of_descriptor)
+    watch(os, "replace", lambda source, target, *_: str(target))
+    watch(os, "unlink", str)
+    watch(os, "mkdir", lambda path, *_: str(path))
+    watch(Ledger, "record", lambda *_: f"{state}ledger: the release")
+    watch(Ledger, "begin_upload", lambda ledger, context: f"{state}ledger: upload {context.hex()[:8]}")
 
-    def _note_what_is_said(self) -> None:
-        """Frames and vectors by session, step and receiver, with their SHA-256."""
-        from secagg.federation import FederationHelper, FederationServer
-        from secagg.transport import Link
 
-        file = self.home / WIRE
+def note_what_is_said(home: Path) -> None:
+    """Note the frames and vectors that this process sends by session, step and receiver, with their SHA-256."""
+    from secagg.federation import FederationHelper, FederationServer
+    from secagg.transport import Link
 
-        def note(frame: bytes, receiver: int, vector: bytes = b"") -> None:
-            body = peek(frame)
-            digest = hashlib.sha256(frame + vector).hexdigest()
-            with file.open("a") as wire:
-                wire.write(f"{body.round_digest.hex()[:8]} {body.step} to {receiver}: {digest}\n")
+    file = home / WIRE
 
-        submit, upload = Link.submit, Link.upload
-        fetch, receive = FederationServer.fetch, FederationHelper.upload
+    def note(frame: bytes, receiver: int, vector: bytes = b"") -> None:
+        body = peek(frame)
+        digest = hashlib.sha256(frame + vector).hexdigest()
+        with file.open("a") as wire:
+            wire.write(f"{body.round_digest.hex()[:8]} {body.step} to {receiver}: {digest}\n")
 
-        async def submitting(link: Link, frame: bytes) -> bytes:
-            note(frame, peek(frame).receiver)
-            return await submit(link, frame)
+    submit, upload = Link.submit, Link.upload
+    fetch, receive = FederationServer.fetch, FederationHelper.upload
 
-        async def uploading(link: Link, frame: bytes, vector: Path, start: int, size: int) -> bytes:
-            content = await asyncio.to_thread(vector.read_bytes)
-            note(frame, peek(frame).receiver, content[start : start + size])
-            return await upload(link, frame, vector, start, size)
+    async def submitting(link: Link, frame: bytes) -> bytes:
+        note(frame, peek(frame).receiver)
+        return await submit(link, frame)
 
-        async def telling(
-            server: FederationServer, member: int, plan: bytes, step: str, patience: float
-        ) -> bytes | None:
-            frame = await fetch(server, member, plan, step, patience)
-            if frame and step != "Return":
-                note(frame, member)
-            return frame
+    async def uploading(link: Link, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        content = await asyncio.to_thread(vector.read_bytes)
+        note(frame, peek(frame).receiver, content[start : start + size])
+        return await upload(link, frame, vector, start, size)
 
-        async def receiving(second: FederationHelper, member: int, frame: bytes, parts: Any) -> bytes:
-            receipt = await receive(second, member, frame, parts)
-            note(receipt, member)
-            return receipt
+    async def telling(server: FederationServer, member: int, plan: bytes, step: str, patience: float) -> bytes | None:
+        frame = await fetch(server, member, plan, step, patience)
+        if frame and step != "Return":
+            note(frame, member)
+        return frame
 
-        Link.submit, Link.upload = submitting, uploading  # type: ignore[method-assign]
-        FederationServer.fetch, FederationHelper.upload = telling, receiving  # type: ignore[method-assign]
+    async def receiving(second: FederationHelper, member: int, frame: bytes, parts: Any) -> bytes:
+        receipt = await receive(second, member, frame, parts)
+        note(receipt, member)
+        return receipt
+
+    Link.submit, Link.upload = submitting, uploading  # type: ignore[method-assign]
+    FederationServer.fetch, FederationHelper.upload = telling, receiving  # type: ignore[method-assign]
 
 
 def _numbered(path: str) -> str:
@@ -221,20 +231,26 @@ def said_twice(federation: Processes) -> dict[str, set[str]]:
     """What parties said in several ways: by party, session, step and receiver."""
     said: defaultdict[str, set[str]] = defaultdict(set)
     for member in federation.roster.members:
-        for line in (federation.folder / member.name / WIRE).read_text().splitlines():
+        file = federation.folder / member.name / WIRE
+        for line in file.read_text().splitlines() if file.exists() else ():
             what, _, digest = line.rpartition(": ")
             said[f"{member.name}: {what}"].add(digest)
     return {what: digests for what, digests in said.items() if len(digests) > 1}
 
 
-def expected_results(federation: Processes) -> list[SumResult]:
-    """What every round comes to by the exact sums of all members' contributions, in one process without any party."""
+def expected_results(federation: Processes, in_sums: Sequence[Collection[str]] = ()) -> list[SumResult]:
+    """What every round comes to by the exact sums of members' contributions, in one process without any party.
+
+    `in_sums` are the members in the sum of each round, as far as there is one; all members in all rounds by default.
+    """
     setup: RoundSetup | None = RoundSetup.of(federation.plan, federation.roster)
     assert setup is not None
-    records = [read_records(setup.plan, str(federation.folder / name / "records.npz")) for name in federation.names]
-    results = []
-    while setup is not None:
-        vectors = [contribution_of(setup, each, OperatingSystem())[0] for each in records]
-        results.append(conclude(setup, tuple(setup.context.clients), sum(vectors[1:], vectors[0])))
+    plan, results = setup.plan, list[SumResult]()
+    records = {name: read_records(plan, str(federation.folder / name / "records.npz")) for name in federation.names}
+    while setup is not None and (not in_sums or len(results) < len(in_sums)):
+        names = [name for name in federation.names if not in_sums or name in in_sums[len(results)]]
+        vectors = [contribution_of(setup, records[name], OperatingSystem())[0] for name in names]
+        members = tuple(federation.roster.index(name) for name in names)
+        results.append(conclude(setup, members, sum(vectors[1:], vectors[0])))
         setup = following_setup(setup, results[-1], results[-1].broadcast)
     return results

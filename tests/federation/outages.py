@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -82,7 +82,7 @@ def run_limited(words: list[str], said: Path) -> None:
     limits.CALL_SECONDS = 3.0
     limits.POLL_SECONDS = 2.0
     limits.SILENT_SECONDS = 1.0
-    scaled = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 2_000}
+    scaled = {"grpc.keepalive_time_ms": 1_000, "grpc.keepalive_timeout_ms": 2_000, "grpc.http2.ping_timeout_ms": 2_000}
     limits.KEEPALIVE[:] = [(name, scaled.get(name, value)) for name, value in limits.KEEPALIVE]
     run_command(words, said)
 
@@ -90,8 +90,9 @@ def run_limited(words: list[str], said: Path) -> None:
 class Supervised:
     """The processes of one session, and whoever looks after them."""
 
-    def __init__(self, federation: Processes, outages: list[Outage]) -> None:
+    def __init__(self, federation: Processes, outages: list[Outage], bound: float = BOUND) -> None:
         self.federation = federation
+        self.bound = bound
         self.parties = tuple(member.name for member in federation.roster.members)
         self.codes: dict[str, int] = {}
         self.gone: set[str] = set()
@@ -108,7 +109,7 @@ class Supervised:
         begun_all = time.monotonic()
         while not set(self.parties) <= set(self.codes) | self.gone:
             now = time.monotonic()
-            if now > begun + BOUND:
+            if now > begun + self.bound:
                 return False
             while outages and now > begun_all + outages[0].at:
                 self._strike(outages.pop(0), now)
@@ -128,13 +129,27 @@ class Supervised:
         yield from (name for name in self.parties if name in HELPERS["aggregator"])
         yield from (name for name in self.parties if name not in (SERVER, *HELPERS["aggregator"]))
 
+    def life_of(self, party: str) -> Callable[[list[str], Path], None]:
+        """What a process of the party does with its command line and the file of what it says."""
+        return run_limited
+
+    def command_of(self, party: str) -> list[str]:
+        """The words of a party's command line."""
+        return self.federation.command(party, *(("--stay",) if party in NAMES else ()))
+
+    def note_end(self, party: str, code: int, now: float) -> None:
+        """Start the party again, as somebody who gave it this exit code would, or take note of its end."""
+        if code == NOT_NOW and SERVER not in self.gone | set(self.codes):
+            self._starts[party] = now + 0.2
+        else:
+            self.codes[party] = code
+
     def _start(self, party: str) -> None:
-        more = ("--stay",) if party in NAMES else ()
-        words = self.federation.command(party, *more)
+        words = self.command_of(party)
         if "--wait" in words:
             words[words.index("--wait") + 1] = str(PATIENCE)
         said = self.federation.folder / party / "said.txt"
-        process = FORKS.Process(target=run_limited, args=(words, said), daemon=True)
+        process = FORKS.Process(target=self.life_of(party), args=(words, said), daemon=True)
         process.start()
         self._running[party] = process
         if party == SERVER and self.federation.address.endswith(":0"):
@@ -176,10 +191,7 @@ class Supervised:
             if (code := process.exitcode) is None:
                 continue
             del self._running[party]
-            if code == NOT_NOW and SERVER not in self.gone | set(self.codes):
-                self._starts[party] = now + 0.2
-            else:
-                self.codes[party] = code
+            self.note_end(party, code, now)
 
 
 def run_session(folder: Path, protection: str, generator: np.random.Generator) -> Report:

@@ -18,6 +18,7 @@ from secagg.session import staging
 from secagg.transcript import FILE_NAME, read_transcript
 from secagg.transport import Link, client, limits, serve
 from secagg.wire import rpc
+from tests.faults.proxy import Proxy, Trouble
 from threat_models.active.consortium import Consortium
 from threat_models.active.stage import Everyone, ignore, play, take_plan
 
@@ -84,6 +85,25 @@ async def test_a_plan_is_compared_before_anything_is_sent(tmp_path: Path) -> Non
         _, address = await listening(stack, consortium, consortium.state(SERVER_INDEX))
         link = await stack.enter_async_context(Link(consortium.credentials(1), address, PATIENCE))
         await _meet(link, lambda: None, consortium.plan.digest)
+
+
+async def test_connection_that_swallows_everything_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member whose connection carries nothing any more, and is never closed, asks again over a new one."""
+    scaled = {"grpc.keepalive_time_ms": 200, "grpc.keepalive_timeout_ms": 300, "grpc.http2.ping_timeout_ms": 300}
+    monkeypatch.setattr(limits, "KEEPALIVE", [(name, scaled.get(name, value)) for name, value in limits.KEEPALIVE])
+    monkeypatch.setattr(limits, "CALL_SECONDS", 1.0)
+    monkeypatch.setattr(limits, "POLL_SECONDS", 1.0)
+    consortium = Consortium.enrol(tmp_path, "masked")
+    async with AsyncExitStack() as stack:
+        proxy = stack.enter_context(Proxy())
+        _, address = await listening(stack, consortium, consortium.state(SERVER_INDEX))
+        link = Link(consortium.credentials(1), proxy.listen(address), 8.0)
+        await stack.enter_async_context(link)
+        assert await link.fetch(consortium.plan.digest, "", 0.0) == b""
+        before = proxy.carried
+        proxy.begin(Trouble.DROP)
+        assert await link.fetch(consortium.plan.digest, "", 0.0) == b""
+        assert proxy.carried > before
 
 
 @pytest.mark.parametrize("protection", ["masked", "shared", "encrypted"])

@@ -1,0 +1,109 @@
+"""Faults inside one process of a party: a kill, a disk that refuses, a clock that jumps."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tests.federation.deaths import note_what_is_said, watch_writes
+from tests.federation.outages import run_limited
+
+JUMPED = "jumped.txt"
+
+
+class Inside(Protocol):
+    """What is wrong inside every process of one party."""
+
+    def begin(self, home: Path) -> None:
+        """Plant it in this process, whose folder is `home`."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """A process of a party: it notes what it says, and has its fault, if any."""
+
+    home: Path
+    fault: Inside | None = None
+
+    def run(self, words: list[str], said: Path) -> None:
+        """The party's command."""
+        note_what_is_said(self.home)
+        if self.fault is not None:
+            self.fault.begin(self.home)
+        run_limited(words, said)
+
+
+@dataclass(frozen=True)
+class Killed:
+    """SIGKILL right after a party's write of this number, once; after every new write where it is 0."""
+
+    number: int = 0
+
+    def begin(self, home: Path) -> None:
+        """Watch the writes."""
+
+        def strike(number: int) -> None:
+            if self.number in (0, number):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        watch_writes(home, strike)
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """The system call of the new write of this number, of those named, fails once; of each where it is 0."""
+
+    error: int
+    of: tuple[str, ...]
+    number: int = 0
+
+    def begin(self, home: Path) -> None:
+        """Watch the writes."""
+
+        def strike(number: int) -> None:
+            if self.number in (0, number):
+                raise OSError(self.error, os.strerror(self.error))
+
+        watch_writes(home, strike, self.of, before=True)
+
+
+@dataclass(frozen=True)
+class Jumping:
+    """The wall clock jumps by so many seconds after the third sync, and stays there in later lives.
+
+    `dies`: two syncs later the party is killed, so that its next life compares what the clock said before.
+    """
+
+    seconds: float
+    dies: bool
+
+    def begin(self, home: Path) -> None:
+        """Watch the syncs."""
+        jumped = home / JUMPED
+        if jumped.exists():
+            self._jump()
+
+        def strike(number: int) -> None:
+            if number == 3:
+                jumped.touch()
+                self._jump()
+            if number == 5 and self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        watch_writes(home, strike, ("fsync",))
+
+    def _jump(self) -> None:
+        true, seconds = time.time, self.seconds
+        time.time = lambda: true() + seconds
+
+        class Jumped(datetime.datetime):
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
+                return datetime.datetime.fromtimestamp(time.time(), tz)
+
+        datetime.datetime = Jumped  # type: ignore[misc]
