@@ -90,6 +90,10 @@ def server_setup(plan: Path, credentials: Credentials) -> RoundSetup:
     return setup
 
 
+ANSWERS_A_SECOND = 20
+"""How many answers a server at its end sends at least, before it cuts off what is still under way."""
+
+
 class Server:
     """The server of one plan: it listens inside `async with`, and `run` carries the plan out.
 
@@ -140,8 +144,8 @@ class Server:
     async def __aexit__(self, stopped: object, *_: object) -> None:
         """Stop listening; all that must last is in the state folder. Answers that are under way are sent first."""
         if self._endpoint is not None:
-            answers = 0.0 if stopped else len(self.credentials.roster.members) / 20
-            await self._endpoint.stop(grace=max(1.0, answers))
+            seconds = 0.0 if stopped else len(self.credentials.roster.members) / ANSWERS_A_SECOND
+            await self._endpoint.stop(grace=max(1.0, seconds))
         self.federation.close()
 
     async def run(self) -> Result:

@@ -38,6 +38,7 @@ from secagg.errors import ServerAway
 from secagg.federation import session_folder
 from secagg.protection.masking.derivations import thresholds_of
 from secagg.session import RoundSetup
+from secagg.transcript import FILE_NAME, iterate_transcript, peek
 from secagg.transport import Credentials, Link, read_credentials
 from tests.benchmarks.processes import contribution, cpu_seconds, resident_mib
 from tests.benchmarks.report import machine
@@ -57,7 +58,7 @@ _PHASES = {
     "step 5 of 5": "open",
     "outcome": "outcome",
 }
-_OPENED = "the sum is opened and written"
+_ON_PAPER = (10_000, 1_000_000)
 
 
 @dataclass
@@ -71,7 +72,11 @@ class Phase:
 
 @dataclass
 class Load:
-    """One session: its size, the server's phases by name, and the cryptography's floors in seconds."""
+    """One session: its size, the server's phases by name, and the cryptography's floors in seconds.
+
+    `opening` is how long the server took to add up the uploads, to recover the masks and to take them off. `frames` has
+    the bytes of the longest frame of each kind that the server sent.
+    """
 
     clients: int
     leave: int
@@ -80,10 +85,12 @@ class Load:
     signatures: int
     ring_bits: int
     start_memory: float
+    opening: float = 0.0
     wall: float = 0.0
     players_cpu: float = 0.0
     phases: dict[str, Phase] = field(default_factory=dict)
     floors: dict[str, float] = field(default_factory=dict)
+    frames: dict[str, int] = field(default_factory=dict)
 
     @property
     def cpu(self) -> float:
@@ -105,14 +112,14 @@ class _Server:
         self._address = session_folder(self.home / "state", setup) / "address"
         self.phases: dict[str, Phase] = {}
         self.uploads = 0
-        self.uploaded = asyncio.Event()
+        self.uploaded, self._seen = asyncio.Event(), asyncio.Event()
         self._phase, self._before, self._last = "join", Phase(), Phase()
 
-    async def start(self, enough: int, before: Sequence[str] = ()) -> None:
+    async def start(self, enough: int) -> None:
         """Start it and wait until it listens; `uploaded` is set when `enough` clients have uploaded."""
         where = ["--plan", self.plan, "--state", self.home / "state", "--tls", self.home / "tls", "--listen", _ANY_PORT]
         self.process = await asyncio.create_subprocess_exec(
-            *(*before, sys.executable, "-m", "secagg", "server", "--json", self.home / "result.json", *map(str, where)),
+            *(sys.executable, "-m", "secagg", "server", "--json", self.home / "result.json", *map(str, where)),
             stderr=asyncio.subprocess.PIPE,
         )
         self._enough = enough
@@ -122,8 +129,7 @@ class _Server:
                 raise RuntimeError("the server did not start; the lines above say why")
             await asyncio.sleep(_POLL_SECONDS)
         self._watching = asyncio.create_task(self._watch())
-        while not self._last.memory:
-            await asyncio.sleep(_POLL_SECONDS)
+        await self._seen.wait()
         self._before = self._last
         self.start_memory = self._last.memory
 
@@ -147,6 +153,7 @@ class _Server:
             cpu, memory = cpu_seconds(self.process.pid), resident_mib(self.process.pid)
             if cpu and memory:
                 self._last = Phase(cpu, asyncio.get_running_loop().time(), memory)
+                self._seen.set()
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _read(self) -> None:
@@ -178,13 +185,17 @@ def _floors(load: Load) -> dict[str, float]:
     a_stream = (streams.keystream + streams.addition) * load.entries * word / (LENGTH * RING.word.itemsize)
     addition = streams.addition * load.entries * word / (LENGTH * RING.word.itemsize)
     n, stay, a_vector = load.clients, load.clients - load.leave, load.entries * packed
+    unmasking = (stay + load.leave * load.degree) * a_stream
     return {
         "join": 2 * n * signature,
         "deal": (load.degree + 2) * n * signature,
-        "upload": stay * (signature + a_vector * (2 * hashed + decrypted) + addition),
+        "upload": stay * (signature + a_vector * (hashed + decrypted)),
         "endorse": (stay + load.signatures) * signature,
-        "open": 2 * stay * signature + (stay + load.leave * load.degree) * a_stream,
+        "open": 2 * stay * signature + unmasking + stay * (a_vector * hashed + addition),
         "outcome": stay * signature,
+        "opening": unmasking + stay * (a_vector * hashed + addition),
+        "one signature": signature,
+        "one mask": a_stream,
     }
 
 
@@ -212,20 +223,20 @@ def _seconds(action: Callable[[], object], times: int) -> float:
     return min(series)
 
 
-def measure(clients: int, leave: int, dimension: int, processes: int, before: Sequence[str] = ()) -> Load:
-    """Play one session; `before` are words before the server's command, such as a profiler's."""
+def measure(clients: int, leave: int, dimension: int, processes: int) -> Load:
+    """Play one session whose clients are shared out over some processes."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         begun = time.perf_counter()
         members = enrol(folder, clients, dimension=dimension, levels=_LEVELS, max_records=_MAX_RECORDS, dropouts=leave)
         write_plan(members.setup.plan, folder / "plan.json")
         say(f"{clients} clients enrolled in {time.perf_counter() - begun:.0f} s")
-        return asyncio.run(_play(folder, members.setup, leave, processes, before))
+        return asyncio.run(_play(folder, members.setup, leave, processes))
 
 
-async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int, before: Sequence[str]) -> Load:
+async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int) -> Load:
     server, clients = _Server(folder, setup), setup.context.clients
-    await server.start(len(clients) - leave, before)
+    await server.start(len(clients) - leave)
     shares = [clients[place::processes] for place in range(processes)]
     try:
         begun = time.perf_counter()
@@ -239,13 +250,19 @@ async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int, bef
             server.process.kill()
     if any(codes):
         raise RuntimeError(f"the clients' processes ended with {codes}")
-    _require_right_sum(server.home / "result.json", setup, leave)
+    result = json.loads((server.home / "result.json").read_text(encoding="utf-8"))
+    _require_right_sum(result["aggregate_sha256"], setup, leave)
     facts = thresholds_of(setup.context)
     ring, length = setup.context.ring, setup.context.length
     load = Load(len(clients), leave, length, facts.degree, facts.signatures, ring.bits, server.start_memory)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     load.players_cpu = used.ru_utime + used.ru_stime - load.cpu
+    load.opening = result["seconds"]["adding up"] + result["seconds"]["opening the sum"]
     load.phases, load.wall = server.phases, time.perf_counter() - begun
+    for record in iterate_transcript(session_folder(server.home / "state", setup) / FILE_NAME):
+        if record.kind == "sent":
+            step = peek(record.content).step
+            load.frames[step] = max(load.frames.get(step, 0), len(record.content))
     load.floors = _floors(load)
     return load
 
@@ -255,9 +272,8 @@ async def _start_player(folder: Path, address: str, leave: int, clients: Sequenc
     return await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, "--play", *map(str, words))
 
 
-def _require_right_sum(result: Path, setup: RoundSetup, leave: int) -> None:
-    """Raise ValueError unless the server has opened the sum of the vectors of all clients that stayed."""
-    opened = json.loads(result.read_text(encoding="utf-8"))["aggregate_sha256"]
+def _require_right_sum(opened: str, setup: RoundSetup, leave: int) -> None:
+    """Raise ValueError unless this is the digest of the sum of the vectors of all clients that stayed."""
     total = sum(contribution(setup, client) for client in setup.context.clients[leave:])
     if opened != sum_digest(np.asarray(total)).hex():
         raise ValueError(f"the server opened the sum {opened}, which is not that of the clients that stayed")
@@ -304,14 +320,35 @@ def rows(load: Load) -> list[Row]:
         )
         for name, phase in load.phases.items()
     ]
-    floor = sum(load.floors.values())
+    floor, opening = sum(load.floors[name] for name in load.phases), load.floors["opening"]
     return [
         *phases,
         Row("server, all", f"{load.cpu:.1f} CPU s", f"floor {floor:.1f}", f"× {load.cpu / floor:.1f}"),
+        Row("  of it the sum", f"{load.opening:.2f} s", f"floor {opening:.2f}", f"× {load.opening / opening:.1f}"),
         Row("server, memory at the start", f"{load.start_memory:.0f} MiB"),
         Row("server, memory for each client", f"{load.memory_per_client:.0f} KiB"),
         Row("clients' processes", f"{load.players_cpu:.0f} CPU s"),
         Row("whole session", f"{load.wall:.0f} s"),
+    ]
+
+
+def on_paper(load: Load, clients: int) -> list[Row]:
+    """What so many clients would need, from the figures of a load: nothing here was run.
+
+    The degree is taken to stay, the share of clients that leave too. Every client gets everybody's keys (Directory) and
+    a signature of more than half of all (Quorum), checks both, and takes the masks off the released sum itself.
+    """
+    times, gone = clients / load.clients, load.leave / load.clients
+    received = sum(load.frames[step] for step in ("Directory", "Quorum")) * times
+    checks = (1 + 0.5) * clients * load.floors["one signature"]
+    opens = clients * (1 - gone + gone * load.degree) * load.floors["one mask"]
+    return [
+        Row("server, CPU s if it grew with the clients alone", f"{load.cpu * times:,.0f}"),
+        Row("server, GiB of memory", f"{load.memory_per_client * clients / 2**20:,.1f}"),
+        Row("server, GiB of keys and signatures that it sends", f"{received * clients / 2**30:,.0f}"),
+        Row("a client, MiB of keys and signatures", f"{received / 2**20:,.1f}"),
+        Row("a client, CPU s to check them", f"{checks:,.1f}"),
+        Row("a client, CPU s to open the sum itself", f"{opens:,.1f}"),
     ]
 
 
@@ -326,14 +363,15 @@ def main() -> None:
     parser.add_argument("--leave", type=int, help="clients that leave before they upload; default: 5 per cent")
     parser.add_argument("--dimension", type=int, default=512, help="features: 512 make 136,458 integers, 136 9,966")
     parser.add_argument("--processes", type=int, default=4, help="processes that play the clients")
-    parser.add_argument("--profiler", default="", help="words before the server's command")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     asked = parser.parse_args()
     leave = asked.clients // 20 if asked.leave is None else asked.leave
-    load = measure(asked.clients, leave, asked.dimension, asked.processes, asked.profiler.split())
+    load = measure(asked.clients, leave, asked.dimension, asked.processes)
     print(f"{load.clients} clients, {load.leave} leave, {load.entries:,} integers of {load.ring_bits} bits", end="; ")
     print(f"{load.degree} neighbours, load before {os.getloadavg()[2]:.1f}", *machine().values(), sep=", ")
     print(table(rows(load)))
+    for clients in _ON_PAPER:
+        print(f"\n{clients:,} clients, on paper", table(on_paper(load, clients)), sep="\n")
     if asked.out:
         asked.out.write_text(json.dumps(asdict(load), indent=1), encoding="utf-8")
 

@@ -13,6 +13,8 @@ import secagg
 from secagg.agreement.plan import read_plan
 from secagg.data.arrays import dataset_of
 from secagg.errors import BadInput, PlanRefused, SecaggError
+from secagg.federation import endpoints
+from secagg.transport import Link, read_credentials
 from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found
 
@@ -50,6 +52,25 @@ async def test_server_and_clients_run_in_one_program(home: Path) -> None:
         assert (card["head_sha256"], card["simulated"], card["metrics"]) == (result.head_sha256, False, None)
     predictions = secagg.Predictor.open(result.head).predict(str(home / MEMBERS[0] / "records.npz"))
     assert predictions.probabilities.shape == (20, 2)
+
+
+async def test_answers_under_way_go_out_before_the_server_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that has ended well still sends the answer of a call that it has taken, though that takes a while."""
+    monkeypatch.setattr(endpoints, "ANSWERS_A_SECOND", 1)  # as slow as a server of a thousand clients
+    own, asked = home / SERVER, asyncio.Event()
+
+    async def late(*_: object) -> bytes:
+        asked.set()
+        await asyncio.sleep(1.5)
+        return b"answer"
+
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        monkeypatch.setattr(server.federation, "fetch", late)
+        link = Link(read_credentials(home / MEMBERS[0]), server.address, 0.0)
+        asking = asyncio.create_task(link.fetch(bytes(32), "Confirmation", 5.0))
+        await asked.wait()
+    async with link:
+        assert await asking == b"answer"
 
 
 async def test_the_log_says_whom_the_server_waits_for(home: Path, caplog: pytest.LogCaptureFixture) -> None:
