@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,20 @@ def test_known_record_is_not_written_again(path: Path) -> None:
     append_all(path, CONTENTS + CONTENTS[1:3])
     append_all(path, CONTENTS[::-1])
     assert path.read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize("torn", [0, 3])
+def test_contents_are_read_back_by_their_places(path: Path, torn: int) -> None:
+    """Each record's content is what was appended, in this life and the next, after a torn record and a repetition."""
+    append_all(path, CONTENTS)
+    with path.open("ab") as file:
+        file.write(b"\0\0\1"[:torn])
+    with closing(Journal(path)) as journal:
+        for kind, content in (*CONTENTS, ("sent", b"one more"), CONTENTS[0]):
+            journal.append(kind, content)  # type: ignore[arg-type]
+            assert journal.content_at(journal.place_of(kind, content)) == content  # type: ignore[arg-type]
+        with pytest.raises(KeyError):
+            journal.place_of("sent", b"never appended")
 
 
 def test_same_content_of_another_kind_is_another_record(path: Path) -> None:
