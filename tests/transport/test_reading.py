@@ -15,7 +15,7 @@ from tests.transport.consortium import Remembering
 from tests.transport.test_endpoint import channel
 
 PATIENCE = 0.2
-CONTENT = bytes(range(256)) * 400
+CONTENT = bytes(range(256)) * (25 * CHUNK_BYTES // 1024)
 """Six whole parts, and one that is not."""
 DIGEST = hashlib.sha256(CONTENT).digest()
 OTHER = hashlib.sha256(b"another").digest()
