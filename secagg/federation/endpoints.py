@@ -144,9 +144,12 @@ class Server:
     async def __aexit__(self, stopped: object, *_: object) -> None:
         """Stop listening; all that must last is in the state folder. Answers that are under way are sent first."""
         if self._endpoint is not None:
+            self.federation.end_calls()
             seconds = 0.0 if stopped else len(self.credentials.roster.members) / ANSWERS_A_SECOND
-            await self._endpoint.stop(grace=max(1.0, seconds))
-        self.federation.close()
+            try:
+                await self._endpoint.stop(grace=max(1.0, seconds))
+            finally:
+                self.federation.close()
 
     async def run(self) -> Result:
         """Run the plan to its end. Raises SessionAborted if too few members are left."""

@@ -145,6 +145,11 @@ class FederationServer:
             return last.folder / HEAD_FILE
         return self._find(round_digest).read(member, digest)
 
+    def end_calls(self) -> None:
+        """Answer all calls that wait for a message, as no other will come."""
+        for stage in self.stages:
+            stage.session.end_calls()
+
     def close(self) -> None:
         """Close the transcript files of all sessions."""
         self._open_files.close()

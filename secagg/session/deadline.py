@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,8 @@ def read_closing(folder: Path, step: str) -> tuple[float, bool, bool, int] | Non
     try:
         noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
         is_extended, added = (*rest, "0", "0")[:2]
-        return (float(closes), is_put_off == "1", is_extended == "1", int(added)) if noted == step else None
+        usable = noted == step and math.isfinite(float(closes)) and 0 <= int(added) <= MOST_ADDED
+        return (float(closes), is_put_off == "1", is_extended == "1", int(added)) if usable else None
     except (OSError, ValueError):
         return None
 
@@ -90,9 +92,13 @@ class Deadline:
         if not 1 <= seconds <= MOST_ADDED - self._added:
             remedy = f"of {MOST_ADDED} s for a wait, {MOST_ADDED - self._added} s are left: give fewer, go on or cancel"
             raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=remedy)
-        self._added += seconds
-        self._closes = max(self._closes, self._clock()) + seconds
-        self._keep()
+        before = self._closes, self._added
+        self._closes, self._added = max(self._closes, self._clock()) + seconds, self._added + seconds
+        try:
+            self._keep()
+        except BadInput:
+            self._closes, self._added = before
+            raise
         return self.left()
 
     def extend(self) -> bool:

@@ -87,6 +87,7 @@ class ServerSession:
         self._disk_failure: BadInput | None = None
         self._changed = asyncio.Event()
         self._published = asyncio.Event()
+        self._is_over = False
         self._turn = asyncio.Lock()
         self._told: set[int] = set()
         self._confirmed: set[int] = set()
@@ -268,6 +269,7 @@ class ServerSession:
 
     def _sign_taken(self, member: int, frame: bytes, body: FrameBody) -> bytes:
         """Return the signed acceptance of a message, the same at each call; no bytes for one that was not accepted."""
+        self._require_disk()
         if not self._protocol.has_taken(member, frame, body):
             return b""
         taken = Taken(hashlib.sha256(frame).digest())
@@ -317,8 +319,13 @@ class ServerSession:
                         self._wake()
                     return frame
             remaining = deadline - asyncio.get_running_loop().time()
-            if remaining <= 0 or not await self._change_within(published, remaining):
+            if self._is_over or remaining <= 0 or not await self._change_within(published, remaining):
                 return None
+
+    def end_calls(self) -> None:
+        """Answer all calls that wait for a message: there is none to come from this process."""
+        self._is_over = True
+        self._wake_callers()
 
     def read(self, member: int, digest: bytes) -> Path:
         """Return the path of a file that the outcome names to this member, or of the broadcast that began the round.
@@ -418,12 +425,18 @@ class ServerSession:
 
     def _write(self, kind: Any, content: bytes) -> None:
         """Append to the transcript. If the disk refuses, the session ends: its memory is ahead of the transcript."""
+        self._require_disk()
         try:
             self._journal.append(kind, content)
         except BadInput as error:
             self._disk_failure = error
             self._wake()
             raise
+
+    def _require_disk(self) -> None:
+        """Raise BadInput once the disk has refused a record: what memory holds since then was never accepted."""
+        if self._disk_failure is not None:
+            raise self._disk_failure
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
@@ -465,8 +478,7 @@ class ServerSession:
                     continue
                 return
             await self._change_within(changed, min(left, LOOK_SECONDS))
-            if self._disk_failure is not None:
-                raise self._disk_failure
+            self._require_disk()
 
     @property
     def _is_confirmation_shown(self) -> bool:

@@ -31,7 +31,8 @@ class Journal:
         """Open or create the file. Raises TranscriptInvalid for a broken chain, BadInput when it cannot be used."""
         self.path = path
         self.head = START
-        self._count = 0
+        self._count = self._end = 0
+        self._is_torn = False
         self._known: dict[bytes, int] = {}
         try:
             self._file = _lock(path)
@@ -58,6 +59,7 @@ class Journal:
             self._file.write(MAGIC)
             self._sync()
             sync_folder(self.path.parent)
+        self._end = self._file.tell()
 
     def append(self, kind: Kind, content: bytes) -> None:
         """Append one record, and wait until it is on the disk.
@@ -69,20 +71,19 @@ class Journal:
             return
         record = Record(self._count, self.head, kind, content)
         data = encode(record)
-        end = self._file.tell()
         try:
+            if self._is_torn:
+                self._cut_off()
             self._file.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
             self._sync()
         except OSError as error:
+            self._is_torn = True
             with contextlib.suppress(OSError):
-                with contextlib.suppress(OSError):
-                    self._file.close()
-                self._file = _lock(self.path)
-                self._file.truncate(end)
-                self._file.seek(end)
+                self._cut_off()
             problem = f"cannot write the transcript {self.path} ({error.strerror})"
             raise BadInput(problem, remedy="free the disk and start again") from None
-        self._remember(record, end)
+        self._remember(record, self._end)
+        self._end = self._file.tell()
 
     def place_of(self, kind: Kind, content: bytes) -> int:
         """Return where in the file a record of this kind and content begins. Raises KeyError if there is none."""
@@ -106,6 +107,15 @@ class Journal:
         self._count += 1
         self._known[digest(record.kind, record.content)] = start
         self.head = record.head
+
+    def _cut_off(self) -> None:
+        """Cut off what a failed append has left behind the last record."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._file = _lock(self.path)
+        self._file.seek(self._end)
+        self._file.truncate()
+        self._is_torn = False
 
     def _sync(self) -> None:
         self._file.flush()

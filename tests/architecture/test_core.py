@@ -38,7 +38,7 @@ OUTSIDE = (
     "methods.baselines",
 )
 """Nothing of these is in the core."""
-MOST_LINES = 24_600
+MOST_LINES = 24_640
 PAGE = ROOT / "threat_models" / "TRUST.md"
 DRIFT = 0.2
 """By how much of itself a room may have grown or shrunk since the page was written."""
@@ -101,7 +101,7 @@ def test_core_is_fenced():
 
 
 def test_core_is_small_enough_to_review(capsys):
-    """The core has at most 24,600 lines; with what the seam loads it has more, and that number is printed beside it."""
+    """The core has at most 24,640 lines; with what the seam loads it has more, and that number is printed beside it."""
     core = lines_of(closure(installed(), ROOTS))
     whole = lines_of(closure(installed(), (*ROOTS, *BEHIND_THE_SEAM)))
     with capsys.disabled():

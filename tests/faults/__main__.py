@@ -50,9 +50,14 @@ def run_cell(cell: Cell, folder: Path) -> Row:
     return Row(cell, judgement, time.monotonic() - begun)
 
 
-def run_cells(cells: Sequence[Cell], folder: Path, at_a_time: int = 1, minutes: float = 1e6) -> list[Row]:
-    """Run all cells that can be had and that time is left for, so many at a time; print a line for each."""
-    ends, done = time.monotonic() + 60.0 * minutes, Counter[str]()
+def run_cells(
+    cells: Sequence[Cell], folder: Path, at_a_time: int = 1, minutes: float = 1e6, out: Path | None = None
+) -> list[Row]:
+    """Run all cells that can be had and that time is left for, so many at a time; print a line for each.
+
+    `out` holds those that have ended, after each of them.
+    """
+    ends, done = time.monotonic() + 60.0 * minutes, list[Row]()
 
     def run(numbered: tuple[int, Cell]) -> Row:
         number, cell = numbered
@@ -62,9 +67,11 @@ def run_cells(cells: Sequence[Cell], folder: Path, at_a_time: int = 1, minutes: 
             row = Row(cell, Judgement(Verdict.UNTOUCHED, ("no time was left",)))
         else:
             row = run_cell(cell, folder / str(number))
-        done[row.judgement.verdict] += 1
+        done.append(row)
+        if out:
+            out.write_text(json.dumps(as_json(done), indent=1) + "\n")
         found = f"{row.judgement.verdict} after {row.seconds:.0f} s {'; '.join(row.judgement.reasons)}".rstrip()
-        print(f"{done.total()}/{len(cells)} {number}: {cell.name}: {found}", flush=True)
+        print(f"{len(done)}/{len(cells)} {number}: {cell.name}: {found}", flush=True)
         return row
 
     with ThreadPoolExecutor(at_a_time) as threads:
@@ -135,10 +142,8 @@ def main() -> int:
         return 0
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir=MEMORY if MEMORY.is_dir() else None))
     print(f"{len(cells)} cells, in {folder}", flush=True)
-    rows = run_cells(cells, folder, asked.at_a_time, asked.minutes)
+    rows = run_cells(cells, folder, asked.at_a_time, asked.minutes, asked.out)
     print(table_of(rows))
-    if asked.out:
-        asked.out.write_text(json.dumps(as_json(rows), indent=1) + "\n")
     return int(any(row.judgement.verdict in _BAD for row in rows))
 
 

@@ -19,7 +19,7 @@ CLIENT = "b"
 PROTECTIONS, ROUNDS = ("masked", "shared", "encrypted"), (1, 3)
 JOIN_SECONDS, STEP_SECONDS = 300, 60
 """Long, as nobody waits for them where all are there, and as the machine may be busy."""
-HOUR, DAY = 3_600.0, 86_400.0
+MINUTE, HOUR, DAY = 60.0, 3_600.0, 86_400.0
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ FAULTS: Mapping[str, Fault] = {
     **{f"proxy: {trouble}": Fault(trouble=trouble) for trouble in Trouble},
     "stop for less than a step": Fault(stopped=STEP_SECONDS / 6),
     "stop for more than a step": Fault(stopped=STEP_SECONDS + 10.0, is_absence=True),
-    "clock -1 day, then restarted": Fault(Jumping(-DAY, dies=True)),
+    "clock -4 min, then restarted": Fault(Jumping(-4 * MINUTE, dies=True)),
     "clock +1 h, then restarted": Fault(Jumping(HOUR, dies=True)),
     "clock +1 day": Fault(Jumping(DAY, dies=False)),
     "clock -1 day, of OpenSSL": Fault(unable=_NO_CLOCK),

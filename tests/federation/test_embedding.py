@@ -73,6 +73,16 @@ async def test_answers_under_way_go_out_before_the_server_ends(home: Path, monke
         assert await asking == b"answer"
 
 
+async def test_waiting_calls_do_not_hold_up_the_end(home: Path) -> None:
+    """A call that waits for a message is answered with none as the server ends, whatever time it has left."""
+    own = home / SERVER
+    async with secagg.Server(home / "plan.json", state=own / "state", tls=own) as server:
+        digest = server.federation.stages[0].setup.context.round_digest
+        waiting = asyncio.create_task(server.federation.fetch(1, digest, "Directory", 600.0))
+        await asyncio.sleep(0)
+    assert await asyncio.wait_for(waiting, 10) is None
+
+
 async def test_the_log_says_whom_the_server_waits_for(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """At the start of a step all who owe its message and the time left; after each message those who are left."""
     caplog.set_level("INFO", "secagg.server")

@@ -170,7 +170,12 @@ def test_file_of_an_older_version_keeps_its_time(tmp_path: Path, clock: Clock) -
     assert not step.is_extended
 
 
-@pytest.mark.parametrize("content", [b"", b"UploadHeader", b"UploadHeader soon 0", b"\xff\xff", b"1 2 3 4"])
+ADDED_OF_NO_USE = (b"UploadHeader 1e300 0 0 100000000000", b"UploadHeader nan 0 0 0", b"UploadHeader 1e9 0 0 -5")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"UploadHeader", b"UploadHeader soon 0", b"\xff\xff", b"1 2 3 4", *ADDED_OF_NO_USE]
+)
 def test_damaged_file_begins_the_time(tmp_path: Path, clock: Clock, content: bytes) -> None:
     """A file that says nothing costs at most the step's time again, never the session."""
     (tmp_path / CLOSING_FILE).write_bytes(content)
@@ -187,6 +192,18 @@ def test_disk_that_refuses_is_said(tmp_path: Path) -> None:
     """Without a place to keep it there is no deadline."""
     with pytest.raises(BadInput, match="free the disk"):
         Deadline(tmp_path / "absent", STEP, SECONDS, SLACK)
+
+
+def test_extension_that_is_not_on_the_disk_is_none(tmp_path: Path, clock: Clock) -> None:
+    """An operator who is told that the disk refuses has extended nothing, and used up nothing of the week."""
+    step = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
+    (tmp_path / CLOSING_FILE).unlink()
+    tmp_path.rmdir()
+    with pytest.raises(BadInput, match="free the disk"):
+        step.add(1000)
+    assert step.left() == SECONDS
+    tmp_path.mkdir()
+    assert step.add(MOST_ADDED) == pytest.approx(SECONDS + MOST_ADDED)
 
 
 def expired(home: Path) -> None:

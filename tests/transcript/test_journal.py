@@ -1,5 +1,6 @@
 """The transcript file: vectors, reopening, every kind of damage, and a disk that refuses."""
 
+import errno
 import json
 import os
 import subprocess
@@ -285,6 +286,25 @@ def test_full_disk_leaves_the_transcript_as_it_was(written: Path, then: str) -> 
     assert "free the disk" in done.stdout
     added = (("sent", bytes(5000)),) if then == "again" else ()
     assert written.read_bytes() == file_of(records_of(CONTENTS + added))
+
+
+def test_repair_that_fails_too_is_made_up_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed append whose rest could not be cut off either, the next append does it, and nothing is lost."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    with closing(Journal(path)) as journal:
+        journal.append("sent", b"first")
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "_sync", refuse)
+            patch.setattr(Journal, "_cut_off", refuse)
+            with pytest.raises(BadInput, match="broken"):
+                journal.append("sent", b"refused")
+        journal.append("sent", b"second")
+        assert [record.content for record in journal.records()] == [b"first", b"second"]
+        assert journal.content_at(journal.place_of("sent", b"first")) == b"first"
+    assert [record.content for record in read_transcript(path)] == [b"first", b"second"]
 
 
 def test_record_is_canonical(path: Path) -> None:
