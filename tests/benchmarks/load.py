@@ -343,7 +343,7 @@ def on_paper(load: Load, clients: int) -> list[Row]:
     checks = (1 + 0.5) * clients * load.floors["one signature"]
     opens = clients * (1 - gone + gone * load.degree) * load.floors["one mask"]
     return [
-        Row("server, CPU s if it grew with the clients alone", f"{load.cpu * times:,.0f}"),
+        Row("server, CPU s in proportion to the clients", f"{load.cpu * times:,.0f}"),
         Row("server, GiB of memory", f"{load.memory_per_client * clients / 2**20:,.1f}"),
         Row("server, GiB of keys and signatures that it sends", f"{received * clients / 2**30:,.0f}"),
         Row("a client, MiB of keys and signatures", f"{received / 2**20:,.1f}"),

@@ -9,6 +9,7 @@ hung, or a client was lost that came back in time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -138,7 +139,8 @@ def main() -> int:
     if not cells:
         parser.error("no cell is of that kind; --list prints all")
     if asked.list:
-        print("\n".join(cell.name for cell in cells))
+        with contextlib.suppress(BrokenPipeError):
+            print("\n".join(cell.name for cell in cells), flush=True)
         return 0
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir=MEMORY if MEMORY.is_dir() else None))
     print(f"{len(cells)} cells, in {folder}", flush=True)
