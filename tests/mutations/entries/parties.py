@@ -329,7 +329,7 @@ ENTRIES = (
     PlantedFault(
         "only clients owe an acknowledgement",
         "The server does not wait for the other helpers' acknowledgements.",
-        "secagg.session.server_protocol:ServerProtocol.waiting_for",
+        "secagg.session.server_protocol:ServerProtocol.awaited",
         (
             (
                 "self.recipients.get(tag_of(Outcome), ())",
