@@ -42,7 +42,7 @@ def compare(
     those of `secagg sweep`.
     """
     refuse_page(html, runs.shard)
-    contenders = [Contender.read(text).known() for text in methods.split(",")]
+    contenders = [Contender.read(text) for text in methods.split(",")]
     named = [each.method for each in contenders]
     warn_of_programs(speaker, grid.get("backbone", ()), [each.parameters for each in contenders], named)
     data = source.open(speaker.say, min(grid["epsilon"]))

@@ -93,7 +93,7 @@ def sweep(
         adversary_of(audited)
         if runs.shard is not None:
             raise BadInput("--audit goes with all runs", remedy="give it with --collect, after the last shard")
-    contenders = [Contender.read(each).known() for each in grid["method"]]
+    contenders = [Contender.read(each) for each in grid["method"]]
     parameters = (*grid.get("parameters", ()), *(each.parameters for each in contenders))
     warn_of_programs(speaker, grid.get("backbone", ()), parameters, [each.method for each in contenders])
     data = source.open(speaker.say, min(grid["epsilon"]))

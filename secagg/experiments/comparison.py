@@ -95,7 +95,7 @@ def compare(
     >>> compare(x, y, method=["fedcgs", "centralised"], test_features=xt, test_labels=yt, out="out")  # doctest: +SKIP
     """
     dataset, grid, how = given_grid(features, (labels, test_features, test_labels, classes), settings)
-    contenders = [Contender.read(each).known() for each in values_of(method)]
+    contenders = [Contender.read(each) for each in values_of(method)]
     return compare_dataset(dataset, contenders, grid, seeds, out, **how)
 
 

@@ -126,22 +126,19 @@ class Contender:
     def read(cls, text: str, shared: str = "") -> Contender:
         """Parse METHOD or METHOD[PARAMETER=VALUE …], with SHORT= before it or not; `shared` parameters come after.
 
-        Raises BadInput, but not for an unknown method.
+        Raises BadInput, also for an unknown method.
         """
         require_type("method", text, str, "the name of a method, or a list of names")
         name, equals, rest = text.partition("=")
         if not equals or "[" in name:
-            return cls(*split_method(text, shared))
-        if not _SHORT.fullmatch(name.strip()) or name.strip() in METHODS:
+            name, rest = "", text
+        elif not _SHORT.fullmatch(name.strip()) or name.strip() in METHODS:
             problem = f"a method cannot go by the name {name.strip()!r}"
             raise BadInput(problem, remedy="give 1 to 32 letters, digits or .-_ that name no method, as in slow=fedavg")
-        return cls(*split_method(rest, shared), name.strip())
-
-    def known(self) -> Contender:
-        """Return the contender. Raises BadInput for an unknown method."""
-        if not is_baseline(self.method):
-            method_named(self.method)
-        return self
+        method, parameters = split_method(rest, shared)
+        if not is_baseline(method):
+            method_named(method)
+        return cls(method, parameters, name.strip())
 
 
 def distinct(contenders: Iterable[Contender]) -> tuple[Contender, ...]:
@@ -285,7 +282,7 @@ def sweep_dataset(
     grid = {**grid, LEAVE_OUT: one_by_one(dataset, grid.get(LEAVE_OUT, (None,)))}
     shared = [as_setting("parameters", each) for each in grid.get("parameters", ("",))]
     methods = grid.get("method", (SimulationSettings().method,))
-    contenders = distinct(Contender.read(method, each).known() for method in methods for each in shared)
+    contenders = distinct(Contender.read(method, each) for method in methods for each in shared)
     given = [{**grid, "method": (each.method,), "parameters": (each.parameters,)} for each in contenders]
     asked, execution = [each for own in given for each in combinations(own, seeds)], Execution.of(out, **how)
     ran = runs_of(dataset, execution.choose(asked), execution, contenders)

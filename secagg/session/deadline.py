@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from secagg.errors import BadInput
@@ -24,13 +25,23 @@ _MOST_GRACE = 10.0
 _STOPPED_SECONDS = 2.0
 
 
-def read_closing(folder: Path, step: str) -> tuple[float, bool, bool, int] | None:
-    """Return a step's deadline (since 1970), whether postponed and extended, seconds added; None if not stored."""
+@dataclass(frozen=True)
+class _Closing:
+    """When a step closes (`at`), whether that was postponed and extended, and the seconds that the operator added."""
+
+    at: float
+    is_put_off: bool = False
+    is_extended: bool = False
+    added: int = 0
+
+
+def read_closing(folder: Path, step: str) -> _Closing | None:
+    """Return how a step closes, in seconds since 1970; None if not stored."""
     try:
         noted, closes, is_put_off, *rest = (folder / CLOSING_FILE).read_text(encoding="ascii").split()
         is_extended, added = (*rest, "0", "0")[:2]
         usable = noted == step and math.isfinite(float(closes)) and 0 <= int(added) <= MOST_ADDED
-        return (float(closes), is_put_off == "1", is_extended == "1", int(added)) if usable else None
+        return _Closing(float(closes), is_put_off == "1", is_extended == "1", int(added)) if usable else None
     except (OSError, ValueError):
         return None
 
@@ -59,17 +70,18 @@ class Deadline:
         self._seconds = seconds
         self._slack = slack
         self._clock = clock
-        self._is_put_off = self.is_extended = False
-        self._added = 0
         now = self._looked = clock()
         kept = read_closing(folder, step)
         if kept is None:
-            self._closes = now + seconds
-            self._keep()
+            self._keep(_Closing(now + seconds))
         else:
-            closes, self._is_put_off, self.is_extended, self._added = kept
-            self._closes = now + min(seconds + self._added, closes - time.time())
+            self._closing = replace(kept, at=now + min(seconds + kept.added, kept.at - time.time()))
             self._put_off(now)
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether the step was extended, in this life or an earlier one."""
+        return self._closing.is_extended
 
     def left(self, waited: float = 0.0) -> float:
         """Return the seconds until the step closes, 0 or less once it has closed.
@@ -80,45 +92,39 @@ class Deadline:
         if now > self._looked + LOOK_SECONDS + _STOPPED_SECONDS:
             self._put_off(now)
         self._looked = now
-        return self._closes + min(waited, self._slack / 2) - now
+        return self._closing.at + min(waited, self._slack / 2) - now
 
     def close_now(self) -> None:
         """End the step's time, as the party's operator wants. Raises BadInput (disk)."""
-        self._closes = self._clock()
-        self._keep()
+        self._keep(replace(self._closing, at=self._clock()))
 
     def add(self, seconds: int) -> float:
         """Add seconds, as the party's operator wants; return how many are left. Raises BadInput (also for the disk)."""
-        if not 1 <= seconds <= MOST_ADDED - self._added:
-            remedy = f"of {MOST_ADDED} s for a wait, {MOST_ADDED - self._added} s are left: give fewer, go on or cancel"
+        closing, most = self._closing, MOST_ADDED - self._closing.added
+        if not 1 <= seconds <= most:
+            remedy = f"of {MOST_ADDED} s for a wait, {most} s are left: give fewer, go on or cancel"
             raise BadInput(f"a wait cannot be extended by {seconds} s", remedy=remedy)
-        before = self._closes, self._added
-        self._closes, self._added = max(self._closes, self._clock()) + seconds, self._added + seconds
-        try:
-            self._keep()
-        except BadInput:
-            self._closes, self._added = before
-            raise
+        self._keep(replace(closing, at=max(closing.at, self._clock()) + seconds, added=closing.added + seconds))
         return self.left()
 
     def extend(self) -> bool:
         """Restart the step's whole time now; return False if that was done before. Raises BadInput (disk)."""
         if self.is_extended:
             return False
-        self._closes, self.is_extended = self._looked + self._seconds, True
-        self._keep()
+        self._keep(replace(self._closing, at=self._looked + self._seconds, is_extended=True))
         return True
 
     def _put_off(self, now: float) -> None:
         later = now + min(_MOST_GRACE, self._slack / 2)
-        if not self._is_put_off and self._closes < later:
-            self._closes, self._is_put_off = later, True
-            self._keep()
+        if not self._closing.is_put_off and self._closing.at < later:
+            self._keep(replace(self._closing, at=later, is_put_off=True))
 
-    def _keep(self) -> None:
-        closes, flags = time.time() + self._closes - self._clock(), f"{self._is_put_off:d} {self.is_extended:d}"
+    def _keep(self, closing: _Closing) -> None:
+        """Write down how the step closes from now on; only what the disk has taken holds."""
+        closes, flags = time.time() + closing.at - self._clock(), f"{closing.is_put_off:d} {closing.is_extended:d}"
         try:
-            write_synced(self._file, f"{self._step} {closes} {flags} {self._added}".encode())
+            write_synced(self._file, f"{self._step} {closes} {flags} {closing.added}".encode())
         except OSError as error:
             problem = f"cannot write {self._file} ({error.strerror})"
             raise BadInput(problem, remedy="free the disk and start again") from None
+        self._closing = closing

@@ -85,8 +85,7 @@ class ServerSession:
         self._log = _StepLog(setup, self._protocol)
         self._deadline: Deadline | None = None
         self._disk_failure: BadInput | None = None
-        self._changed = asyncio.Event()
-        self._published = asyncio.Event()
+        self._changed, self._published = asyncio.Event(), asyncio.Event()
         self._is_over = False
         self._turn = asyncio.Lock()
         self._told: set[int] = set()

@@ -38,7 +38,7 @@ class SessionStatus:
     def of(cls, folder: Path, setup: RoundSetup, protocol: ServerProtocol) -> SessionStatus:
         """Return the status of a session from its protocol, and from its folder when the present step closes."""
         closing = read_closing(folder, protocol.awaits)
-        who, closes = (protocol.answered, protocol.waiting_for, protocol.declined), closing and closing[0]
+        who, closes = (protocol.answered, protocol.waiting_for, protocol.declined), closing.at if closing else None
         is_opened, confirmations = protocol.outcome is not None, protocol.confirmations
         return cls(folder, setup, protocol.awaits, *who, closes, is_opened, confirmations, protocol.failure)
 

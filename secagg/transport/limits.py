@@ -21,7 +21,7 @@ RECONNECT = [  # soon again: gRPC waits for up to two minutes by itself, longer 
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 KEEPALIVE = [
-    ("grpc.http2.lookahead_bytes", 1 << 14),
+    ("grpc.http2.lookahead_bytes", 1 << 14),  # small: what waits in receive buffers grows with it, times the uploads
     ("grpc.http2.bdp_probe", 0),  # do not widen receive windows: memory would grow with the number of uploads
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),

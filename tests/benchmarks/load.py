@@ -19,6 +19,7 @@ import re
 import resource
 import sys
 import time
+import timeit
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -40,14 +41,12 @@ from secagg.protection.masking.derivations import thresholds_of
 from secagg.session import RoundSetup
 from secagg.transcript import FILE_NAME, iterate_transcript, peek
 from secagg.transport import Credentials, Link, read_credentials
-from tests.benchmarks.processes import contribution, cpu_seconds, resident_mib
+from tests.benchmarks.processes import ANY_PORT, Party, contribution, cpu_seconds, resident_mib
 from tests.benchmarks.report import machine
 from tests.benchmarks.scenario import LENGTH, RING, client_session, enrol, say
 from tests.benchmarks.streams import measure_streams
 from tests.benchmarks.table import Row, table
 
-_ANY_PORT = "127.0.0.1:0"
-_POLL_SECONDS = 0.05
 _PATIENCE_SECONDS = 900.0
 _LEVELS, _MAX_RECORDS = 256, 128
 _PHASES = {
@@ -104,59 +103,41 @@ class Load:
         return (most - self.start_memory) * 1024 / self.clients
 
 
-class _Server:
+class _Server(Party):
     """The process of `secagg server`, its log, and what it has used at the end of each phase."""
 
     def __init__(self, folder: Path, setup: RoundSetup) -> None:
-        self.home, self.plan = folder / "server", folder / "plan.json"
-        self._address = session_folder(self.home / "state", setup) / "address"
+        super().__init__(folder, setup, "server")
+        self.home = folder / "server"
         self.phases: dict[str, Phase] = {}
         self.uploads = 0
-        self.uploaded, self._seen = asyncio.Event(), asyncio.Event()
+        self.uploaded = asyncio.Event()
         self._phase, self._before, self._last = "join", Phase(), Phase()
 
-    async def start(self, enough: int) -> None:
+    async def begin(self, enough: int) -> None:
         """Start it and wait until it listens; `uploaded` is set when `enough` clients have uploaded."""
-        where = ["--plan", self.plan, "--state", self.home / "state", "--tls", self.home / "tls", "--listen", _ANY_PORT]
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "secagg", "server", "--json", self.home / "result.json", *map(str, where)),
-            stderr=asyncio.subprocess.PIPE,
-        )
         self._enough = enough
-        self._reading = asyncio.create_task(self._read())
-        while not (self._address.exists() and self._address.stat().st_size):
-            if self.process.returncode is not None:
-                raise RuntimeError("the server did not start; the lines above say why")
-            await asyncio.sleep(_POLL_SECONDS)
-        self._watching = asyncio.create_task(self._watch())
-        await self._seen.wait()
-        self._before = self._last
-        self.start_memory = self._last.memory
-
-    @property
-    def address(self) -> str:
-        """Where it listens."""
-        return self._address.read_text(encoding="utf-8")
+        words = ("server", "--listen", ANY_PORT, "--json", str(self.home / "result.json"))
+        await self.start(*words, log=asyncio.subprocess.PIPE)
+        self.look()
+        self._before, self.start_memory = self._last, self._last.memory
+        self.reading = asyncio.create_task(self._read())
 
     async def end(self) -> None:
-        """Wait for its end. Raises RuntimeError when it fails."""
-        await self.process.wait()
-        await self._reading
-        await self._watching
+        """Watch it until it ends. Raises RuntimeError when it fails."""
+        await super().end()
+        await self.reading
         self._end_phase("")
-        if self.process.returncode:
-            raise RuntimeError(f"the server ended with exit code {self.process.returncode}")
 
-    async def _watch(self) -> None:
-        """Look at what it uses; a process that has ended does not tell any more."""
-        while self.process.returncode is None:
-            cpu, memory = cpu_seconds(self.process.pid), resident_mib(self.process.pid)
-            if cpu and memory:
-                self._last = Phase(cpu, asyncio.get_running_loop().time(), memory)
-                self._seen.set()
-            await asyncio.sleep(_POLL_SECONDS)
+    def look(self) -> None:
+        """Note what it uses now; a process that has ended does not tell any more."""
+        assert self.process is not None
+        cpu, memory = cpu_seconds(self.process.pid), resident_mib(self.process.pid)
+        if cpu and memory:
+            self._last = Phase(cpu, asyncio.get_running_loop().time(), memory)
 
     async def _read(self) -> None:
+        assert self.process is not None
         assert self.process.stderr is not None
         async for line in self.process.stderr:
             text = line.decode()
@@ -206,21 +187,15 @@ def _primitives() -> tuple[float, float, float]:
     cipher = AESGCM(bytes(32))
     sealed = cipher.encrypt(bytes(12), data, None)
     return (
-        _seconds(lambda: public.verify(signed, message), 2000),
-        _seconds(lambda: hashlib.sha256(data).digest(), 2000) / len(data),
-        _seconds(lambda: cipher.decrypt(bytes(12), sealed, None), 2000) / len(data),
+        _seconds(lambda: public.verify(signed, message)),
+        _seconds(lambda: hashlib.sha256(data).digest()) / len(data),
+        _seconds(lambda: cipher.decrypt(bytes(12), sealed, None)) / len(data),
     )
 
 
-def _seconds(action: Callable[[], object], times: int) -> float:
+def _seconds(action: Callable[[], object], times: int = 2000) -> float:
     """CPU seconds of one call, in the fastest of five series."""
-    series = []
-    for _ in range(5):
-        begun = time.thread_time()
-        for _ in range(times):
-            action()
-        series.append((time.thread_time() - begun) / times)
-    return min(series)
+    return min(timeit.repeat(action, timer=time.thread_time, repeat=5, number=times)) / times
 
 
 def measure(clients: int, leave: int, dimension: int, processes: int) -> Load:
@@ -236,18 +211,18 @@ def measure(clients: int, leave: int, dimension: int, processes: int) -> Load:
 
 async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int) -> Load:
     server, clients = _Server(folder, setup), setup.context.clients
-    await server.start(len(clients) - leave)
+    await server.begin(len(clients) - leave)
     shares = [clients[place::processes] for place in range(processes)]
     try:
         begun = time.perf_counter()
+        ending = asyncio.create_task(server.end())
         players = [await _start_player(folder, server.address, leave, share) for share in shares]
         await server.uploaded.wait()
         await asyncio.to_thread(ask, server.home / "state", command="go-on")
         codes = [await player.wait() for player in players]
-        await server.end()
+        await ending
     finally:
-        if server.process.returncode is None:
-            server.process.kill()
+        server.kill()
     if any(codes):
         raise RuntimeError(f"the clients' processes ended with {codes}")
     result = json.loads((server.home / "result.json").read_text(encoding="utf-8"))
@@ -255,10 +230,10 @@ async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int) -> 
     facts = thresholds_of(setup.context)
     ring, length = setup.context.ring, setup.context.length
     load = Load(len(clients), leave, length, facts.degree, facts.signatures, ring.bits, server.start_memory)
+    load.phases, load.wall = server.phases, time.perf_counter() - begun
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     load.players_cpu = used.ru_utime + used.ru_stime - load.cpu
     load.opening = result["seconds"]["adding up"] + result["seconds"]["opening the sum"]
-    load.phases, load.wall = server.phases, time.perf_counter() - begun
     for record in iterate_transcript(session_folder(server.home / "state", setup) / FILE_NAME):
         if record.kind == "sent":
             step = peek(record.content).step
@@ -366,9 +341,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     asked = parser.parse_args()
     leave = asked.clients // 20 if asked.leave is None else asked.leave
+    busy = os.getloadavg()[0]
     load = measure(asked.clients, leave, asked.dimension, asked.processes)
     print(f"{load.clients} clients, {load.leave} leave, {load.entries:,} integers of {load.ring_bits} bits", end="; ")
-    print(f"{load.degree} neighbours, load before {os.getloadavg()[2]:.1f}", *machine().values(), sep=", ")
+    print(f"{load.degree} neighbours, load before {busy:.1f}", *machine().values(), sep=", ")
     print(table(rows(load)))
     for clients in _ON_PAPER:
         print(f"\n{clients:,} clients, on paper", table(on_paper(load, clients)), sep="\n")

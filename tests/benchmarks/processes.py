@@ -33,7 +33,7 @@ _ENTRY = 11  # √512 · 11 is just inside the grid
 _POLL_SECONDS = 0.02
 _START_SECONDS = 60.0
 _PATIENCE_SECONDS = 60.0
-_ANY_PORT = "127.0.0.1:0"
+ANY_PORT = "127.0.0.1:0"
 
 
 @dataclass
@@ -68,7 +68,7 @@ def _measure(protection: str, count: int) -> dict[str, Usage]:
         return asyncio.run(_serve(Path(folder), members))
 
 
-class _Party:
+class Party:
     """A party's process and what it uses, polled from its start to its end."""
 
     def __init__(self, folder: Path, setup: RoundSetup, name: str) -> None:
@@ -77,24 +77,29 @@ class _Party:
         self.is_serving = True
         self._folder = folder
         self._session = session_folder(folder / name / "state", setup)
-        self._process: asyncio.subprocess.Process | None = None
+        self.process: asyncio.subprocess.Process | None = None
         self._cpu_before = 0.0
 
-    async def start(self, *arguments: str) -> None:
-        """Start the process; it is ready when it listens, or else has begun its transcript."""
+    async def start(self, *arguments: str, log: int | None = None) -> None:
+        """Start the process; it is ready when it listens, or else has begun its transcript. `log`: what takes its log.
+
+        Without, it says nothing but errors.
+        """
         home, plan = self._folder / self.name, self._folder / "plan.json"
-        where = ["--plan", plan, "--state", home / "state", "--tls", home / "tls", "--quiet"]
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "secagg", *arguments, *map(str, where)), stdout=asyncio.subprocess.DEVNULL
+        where = ["--plan", plan, "--state", home / "state", "--tls", home / "tls", *(() if log else ("--quiet",))]
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "secagg", *arguments, *map(str, where)),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=log,
         )
         sign = self._session / ("address" if "--listen" in arguments else FILE_NAME)
         deadline = time.monotonic() + _START_SECONDS
         while not (sign.exists() and sign.stat().st_size):
-            if self._process.returncode is not None or time.monotonic() > deadline:
+            if self.process.returncode is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.name} did not start; the lines above say why")
             await asyncio.sleep(_POLL_SECONDS)
-        self.usage.start = peak_mib(self._process.pid)
-        self._cpu_before = cpu_seconds(self._process.pid)
+        self.usage.start = peak_mib(self.process.pid)
+        self._cpu_before = cpu_seconds(self.process.pid)
 
     @property
     def address(self) -> str:
@@ -103,7 +108,7 @@ class _Party:
 
     def look(self) -> None:
         """Note what it uses now."""
-        process, usage = self._process, self.usage
+        process, usage = self.process, self.usage
         if process is not None and process.returncode is None:
             usage.whole = max(usage.whole, peak_mib(process.pid))
             if self.is_serving:
@@ -112,28 +117,28 @@ class _Party:
 
     async def end(self) -> None:
         """Watch it until it ends. Raises RuntimeError when it fails."""
-        while self._process is not None and self._process.returncode is None:
+        while self.process is not None and self.process.returncode is None:
             self.look()
             await asyncio.sleep(_POLL_SECONDS)
-        if self._process is not None and self._process.returncode:
-            raise RuntimeError(f"{self.name} ended with exit code {self._process.returncode}")
+        if self.process is not None and self.process.returncode:
+            raise RuntimeError(f"{self.name} ended with exit code {self.process.returncode}")
 
     def kill(self) -> None:
         """End it if it still runs."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
 
 
 async def _serve(folder: Path, members: Members) -> dict[str, Usage]:
     """Start every party but the clients, let every client take part, and watch. Raises when a process fails."""
     write_plan(members.setup.plan, folder / "plan.json")
     server, *seconds = parties = [
-        _Party(folder, members.setup, each.name) for each in (members.server, *members.seconds)
+        Party(folder, members.setup, each.name) for each in (members.server, *members.seconds)
     ]
     try:
-        await server.start("server", "--listen", _ANY_PORT)
+        await server.start("server", "--listen", ANY_PORT)
         for party in seconds:
-            listens = () if members.setup.protection.encrypts else ("--listen", _ANY_PORT)
+            listens = () if members.setup.protection.encrypts else ("--listen", ANY_PORT)
             await party.start(members.setup.protection.helper_role, "--server", server.address, *listens)
         addresses = (
             {}
@@ -172,7 +177,7 @@ class _Link(Link):
         return answer
 
 
-async def _everyone(members: Members, folder: Path, server: _Party, aggregators: Mapping[int, str]) -> None:
+async def _everyone(members: Members, folder: Path, server: Party, aggregators: Mapping[int, str]) -> None:
     """Let every client take part; the server has served when only one acknowledgement is outstanding."""
 
     async def take_part(credentials: Credentials, link: Link) -> None:

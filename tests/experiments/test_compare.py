@@ -159,7 +159,7 @@ def test_no_contender(text: str) -> None:
 def test_unknown_method() -> None:
     """A mistyped name is refused before anything runs."""
     with pytest.raises(BadInput, match="unknown method 'ensembel'"):
-        Contender.read("ensembel").known()
+        Contender.read("ensembel")
 
 
 @pytest.mark.parametrize("name", ["", "fedavg", "two words", "a" * 33, "-a", "a,b"])

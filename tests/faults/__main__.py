@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,25 +58,25 @@ def run_cells(
 
     `out` holds those that have ended, after each of them.
     """
-    ends, done = time.monotonic() + 60.0 * minutes, list[Row]()
+    ends, done = time.monotonic() + 60.0 * minutes, dict[int, Row]()
 
-    def run(numbered: tuple[int, Cell]) -> Row:
-        number, cell = numbered
+    def run(number: int, cell: Cell) -> Row:
         if cell.kind.unable:
-            row = Row(cell, Judgement(Verdict.UNTOUCHED, (cell.kind.unable,)))
-        elif time.monotonic() > ends:
-            row = Row(cell, Judgement(Verdict.UNTOUCHED, ("no time was left",)))
-        else:
-            row = run_cell(cell, folder / str(number))
-        done.append(row)
-        if out:
-            out.write_text(json.dumps(as_json(done), indent=1) + "\n")
-        found = f"{row.judgement.verdict} after {row.seconds:.0f} s {'; '.join(row.judgement.reasons)}".rstrip()
-        print(f"{len(done)}/{len(cells)} {number}: {cell.name}: {found}", flush=True)
-        return row
+            return Row(cell, Judgement(Verdict.UNTOUCHED, (cell.kind.unable,)))
+        if time.monotonic() > ends:
+            return Row(cell, Judgement(Verdict.UNTOUCHED, ("no time was left",)))
+        return run_cell(cell, folder / str(number))
 
     with ThreadPoolExecutor(at_a_time) as threads:
-        return list(threads.map(run, enumerate(cells)))
+        running = {threads.submit(run, number, cell): number for number, cell in enumerate(cells)}
+        for ended in as_completed(running):
+            number, row = running[ended], ended.result()
+            done[number] = row
+            found = f"{row.judgement.verdict} after {row.seconds:.0f} s {'; '.join(row.judgement.reasons)}".rstrip()
+            print(f"{len(done)}/{len(cells)} {number}: {row.cell.name}: {found}", flush=True)
+            if out:
+                out.write_text(json.dumps(as_json(done.values()), indent=1) + "\n")
+    return [done[number] for number in sorted(done)]
 
 
 def table_of(rows: Sequence[Row]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.federation.deaths import note_what_is_said, watch_writes
+from tests.federation.deaths import note_what_is_said, watch_writes, watched_writes
 from tests.federation.outages import run_limited
 
 JUMPED = "jumped.txt"
@@ -21,6 +21,9 @@ class Inside(Protocol):
 
     def begin(self, home: Path) -> None:
         """Plant it in this process, whose folder is `home`."""
+
+    def has_struck(self, home: Path) -> bool:
+        """Whether it came in any process of the party whose folder is `home`."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Killed:
 
         watch_writes(home, strike)
 
+    def has_struck(self, home: Path) -> bool:
+        """Whether the party made that write."""
+        return len(watched_writes(home)) >= max(1, self.number)
+
 
 @dataclass(frozen=True)
 class Refusing:
@@ -70,6 +77,10 @@ class Refusing:
                 raise OSError(self.error, os.strerror(self.error))
 
         watch_writes(home, strike, self.of, before=True)
+
+    def has_struck(self, home: Path) -> bool:
+        """Whether the party came to that write."""
+        return len(watched_writes(home)) >= max(1, self.number)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,10 @@ class Jumping:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         watch_writes(home, strike, ("fsync",))
+
+    def has_struck(self, home: Path) -> bool:
+        """Whether the clock has jumped."""
+        return (home / JUMPED).exists()
 
     def _jump(self) -> None:
         true, seconds = time.time, self.seconds

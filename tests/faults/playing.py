@@ -18,15 +18,9 @@ from secagg.errors import BadInput, TranscriptInvalid
 from secagg.plan_facts.policy_writing import policy_accepting
 from secagg.transcript import FILE_NAME, read_transcript
 from tests.faults.cells import JOIN_SECONDS, STEP_SECONDS, Cell
-from tests.faults.inside import JUMPED, Life
+from tests.faults.inside import Life
 from tests.faults.proxy import Proxy, Trouble
-from tests.federation.deaths import WRITES
-from tests.federation.outages import (
-    NAMES,
-    PATIENCE,
-    Outage,
-    Supervised,
-)
+from tests.federation.outages import NAMES, PATIENCE, Outage, Supervised
 from tests.worlds.processes import Processes, make_processes
 from tests.worlds.rosters import SERVER
 
@@ -186,13 +180,8 @@ def play(folder: Path, cell: Cell) -> Iterator[Played]:
 
 
 def _has_struck(supervised: Struck, home: Path) -> bool:
-    kind = supervised.cell.kind
-    if kind.inside is None:
-        return supervised.has_struck
-    writes = (home / WRITES).read_text().splitlines() if (home / WRITES).exists() else []
-    return len(writes) >= max(1, getattr(kind.inside, "number", 0)) and (
-        "clock" not in supervised.cell.fault or (home / JUMPED).exists()
-    )
+    inside = supervised.cell.kind.inside
+    return supervised.has_struck if inside is None else inside.has_struck(home)
 
 
 @contextmanager

@@ -52,6 +52,12 @@ class Dying:
         run_command(words, said)
 
 
+def watched_writes(home: Path) -> list[str]:
+    """The writes that all lives of a party have noted, in order."""
+    file = home / WRITES
+    return file.read_text().splitlines() if file.exists() else []
+
+
 def watch_writes(
     home: Path, strike: Callable[[int], None], of: tuple[str, ...] = ("",), *, before: bool = False
 ) -> None:
@@ -61,8 +67,7 @@ def watch_writes(
     """
     from secagg.ledger import Ledger
 
-    file = home / WRITES
-    seen = set(file.read_text().splitlines()) if file.exists() else set()
+    file, seen = home / WRITES, set(watched_writes(home))
     state = f"{home / 'state'}/"
 
     def note(operation: str, path: str) -> None:
@@ -224,7 +229,7 @@ class Deaths:
 
 def writes_of(federation: Processes, name: str) -> list[str]:
     """The writes that a party was killed after, in order."""
-    return (federation.folder / name / WRITES).read_text().splitlines()
+    return watched_writes(federation.folder / name)
 
 
 def said_twice(federation: Processes) -> dict[str, set[str]]:

@@ -14,22 +14,17 @@ from secagg.verification.transcript_series import verify_transcript
 from tests.worlds.session import SessionRun, make_session
 
 
+def _refuse(_: Journal) -> None:
+    raise OSError(errno.ENOSPC, "full")
+
+
+async def _again(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
 class _Refused(SessionRun):
     """The record of client 2's upload is refused, and the client sends the same upload again at once."""
-
-    async def _upload_twice(self, session: ServerSession, member: int, frame: bytes, parts: list[bytes]) -> bytes:
-        async def each() -> AsyncIterator[bytes]:
-            for part in parts:
-                yield part
-
-        def refuse(_: Journal) -> None:
-            raise OSError(errno.ENOSPC, "full")
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Journal, "_sync", refuse)
-            with pytest.raises(BadInput, match="free the disk"):
-                await ServerSession.upload(session, member, frame, each())
-        return await ServerSession.upload(session, member, frame, each())
 
     def new_server(self, journal: Journal) -> ServerSession:
         session = super().new_server(journal)
@@ -37,9 +32,13 @@ class _Refused(SessionRun):
         async def upload(member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
             if member != 2:
                 return await ServerSession.upload(session, member, frame, parts)
-            with pytest.raises(BadInput, match="free the disk"):
-                await self._upload_twice(session, member, frame, [part async for part in parts])
-            raise BadInput("as its endpoint answers")
+            data = [part async for part in parts]
+            for sync in (_refuse, Journal._sync):
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(Journal, "_sync", sync)
+                    with pytest.raises(BadInput, match="free the disk") as refused:
+                        await ServerSession.upload(session, member, frame, _again(data))
+            raise refused.value
 
         session.upload = upload  # type: ignore[method-assign]
         return session
