@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secagg.encoding.updates import UpdateEncoding, integers_of_records, sum_of_records
+from secagg.encoding.updates import UpdateEncoding, encoding, integers_of_records, sum_of_records
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
@@ -182,6 +183,8 @@ def test_chunks_of_records_do_not_show():
     for row in (0, 261, 262, 699):
         assert np.array_equal(integers_of_records(gradients[[row]], 10.0, 4096)[0], integers[row])
     assert np.array_equal(sum_of_records(gradients, 10.0, 4096), integers.sum(axis=0))
+    with patch.object(encoding, "_EXACT_ROWS", 300):
+        assert np.array_equal(sum_of_records(gradients, 10.0, 4096), integers.sum(axis=0))
 
 
 def test_one_record_moves_the_sum_by_at_most_its_clip():
@@ -232,7 +235,7 @@ def test_oversized_totals_are_refused():
 @pytest.mark.parametrize(
     ("gradients", "clip", "levels"),
     [(np.zeros(3), 1.0, 8), (np.zeros((2, 3), np.float32), 1.0, 8), (np.zeros((2, 3)), 0.0, 8),
-     (np.zeros((2, 3)), 1.0, 0), (np.zeros((2, 3)), 1.0, 2**26 + 1)],
+     (np.zeros((2, 3)), 1.0, 0), (np.zeros((0, 3)), 0.0, 8), (np.zeros((2, 3)), 1.0, 2**26 + 1)],
 )  # fmt: skip
 def test_other_records_are_refused(gradients, clip, levels):
     """Gradients are float64 rows, on a grid that exists."""

@@ -42,6 +42,10 @@ MAX_LEVELS = 1 << 26
 CLIPPED_ENTRIES = 2.0**-30
 """Probability that any entry of an update of full length is clipped at the usual `entry`."""
 CHUNK_ENTRIES = 1 << 18
+EXACT = 1 << 53
+"""The largest integer up to which float64 holds all integers, 2⁵³."""
+_EXACT_ROWS = EXACT // MAX_LEVELS
+"""Records whose sum, of any order, float64 holds exactly: each entry of each is at most `MAX_LEVELS`."""
 LEAST_EXPONENT = -1000
 """The least exponent of a scale: 2¹⁰⁰⁰ is a float64, and numbers still small after it need no exact square."""
 
@@ -145,7 +149,7 @@ def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers
     longer, which takes a row whose every entry falls onto the grid. Not rotated.
     """
     none = np.zeros((0, *gradients.shape[1:]), dtype=np.int64)
-    return np.concatenate([none, *_chunks_of_records(gradients, clip, levels)])
+    return np.concatenate([none, *(rows.astype(np.int64) for rows in _chunks_of_records(gradients, clip, levels))])
 
 
 def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
@@ -155,21 +159,27 @@ def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
     fits into memory.
     """
     total = np.zeros(gradients.shape[1:], dtype=np.int64)
-    for chunk in _chunks_of_records(gradients, clip, levels):
-        total += chunk.sum(axis=0)
+    for start in range(0, max(1, len(gradients)), _EXACT_ROWS):  # none are checked too
+        part = np.zeros(gradients.shape[1:])
+        for rows in _chunks_of_records(gradients[start : start + _EXACT_ROWS], clip, levels):
+            part += rows.sum(axis=0)
+        total += part.astype(np.int64)
     return total
 
 
-def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[Integers]:
+def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[Floats]:
+    """Yield the integers of some records after those of others, in float64, which holds them exactly."""
     _check_grid(clip, levels)
     if gradients.dtype != np.float64 or gradients.ndim != 2:
         raise BadInput(f"gradients are float64 of (records, entries), got {gradients.dtype} of {gradients.shape}")
-    rows = max(1, CHUNK_ENTRIES // max(1, gradients.shape[1]))
-    for start in range(0, len(gradients), rows):
-        scaled, _ = _on_grid(gradients[start : start + rows], clip, levels)
+    count = max(1, CHUNK_ENTRIES // max(1, gradients.shape[1]))
+    for start in range(0, len(gradients), count):
+        scaled, _ = _on_grid(gradients[start : start + count], clip, levels)
         np.trunc(scaled, out=scaled)
-        scaled[np.einsum("ij,ij->i", scaled, scaled) > levels**2] = 0.0  # exact, as in `rounding.is_within`
-        yield truncate(scaled)
+        for row in scaled:
+            if not is_within(row, levels**2):
+                row[:] = 0.0
+        yield scaled
 
 
 def _on_grid(rows: Floats, clip: float, levels: int) -> tuple[Floats, NDArray[np.bool_]]:
@@ -179,7 +189,8 @@ def _on_grid(rows: Floats, clip: float, levels: int) -> tuple[Floats, NDArray[np
     """
     with np.errstate(all="ignore"):
         rows = np.ascontiguousarray(rows)  # sums along a row must not depend on the layout
-        peak = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+        highest, lowest = (which(rows, axis=1, keepdims=True, initial=0.0) for which in (np.max, np.min))
+        peak = np.maximum(highest, -lowest)
         exponent = np.maximum(np.frexp(peak)[1], LEAST_EXPONENT)
         scaled = rows * np.ldexp(1.0, -exponent)
         length = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
@@ -197,8 +208,6 @@ def _check_grid(clip: float, levels: int) -> None:
         raise BadInput(f"the clip is {clip}", remedy="give a finite number above 0")
 
 
-EXACT = 1 << 53
-"""The largest integer up to which float64 holds all integers, 2⁵³."""
 TRIES = 20
 """The number of tries: one fails with probability ≤ e^(−1/2), all of them with at most 5·10⁻⁵."""
 DIGIT = 1 << 16
