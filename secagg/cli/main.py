@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -189,6 +190,9 @@ def _everywhere(
     # `main` takes --debug out before commands are parsed, wherever it stands: here it is only documented.
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 def main() -> None:
     """Run one command, on one thread; turn every failure into one line and an exit code."""
     begin_with_one_thread()
@@ -224,7 +228,9 @@ def _run(arguments: list[str]) -> int:
     except MemoryError:
         return _complain("this machine has too little memory for that; give less data", ExitCode.BAD_INPUT, debug)
     except OSError as error:
-        return _complain(f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), ExitCode.BAD_INPUT, debug)
+        remedy = "; free the disk and start again" if error.errno in _FULL else ""
+        text = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
+        return _complain(text + remedy, ExitCode.BAD_INPUT, debug)
     except Exception as error:  # noqa: BLE001 (the last resort: one line instead of a traceback)
         return _complain(f"internal error: {type(error).__name__}; --debug shows where", ExitCode.INTERNAL_ERROR, debug)
     return code if isinstance(code, int) else ExitCode.DONE

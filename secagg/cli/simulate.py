@@ -22,6 +22,7 @@ from secagg.experiments.results import Run
 from secagg.experiments.rounds import RoundReport, Watcher
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulation import Callbacks, simulate_dataset
+from secagg.features.accelerator import BATCH, DEVICES, Accelerator
 from secagg.privacy.claim import format_epsilon
 from secagg.protection import protection_named
 from secagg.session.outcome import HEAD_FILE
@@ -40,6 +41,14 @@ def simulate(
     processes: Annotated[
         int, typer.Option(min=1, help="Extract a backbone's features in so many processes; no bit changes.")
     ] = 1,
+    device: Annotated[
+        str,
+        typer.Option(
+            help=f"Extract an exported program's features on a graphics card ({' or '.join(DEVICES)}), in batches of "
+            f"{BATCH}; without noise, and not for --save.",
+            metavar="DEVICE",
+        ),
+    ] = "",
     curves: Annotated[
         Path | None,
         typer.Option(
@@ -84,7 +93,7 @@ def simulate(
         save.mkdir(parents=True, exist_ok=True)
         refuse_unwritable(save / HEAD_FILE)
     warn_of_programs(speaker, [settings.backbone], [settings.parameters], [settings.method])
-    engine = LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
+    engine = _engine_of(processes, device, is_saved=save is not None)
     with speaker.steps() as told:
         told(f"simulating a federation on {data.name}", 0, 0)
         listeners = Callbacks(
@@ -104,6 +113,15 @@ def simulate(
         else:
             speaker.say("note: the plan has one sum, so there are no curves to draw")
     speaker.result(result.to_json(), two_columns("Simulated session", _rows(result)))
+
+
+def _engine_of(processes: int, device: str, *, is_saved: bool) -> LocalProcesses | Accelerator | None:
+    """Return what extracts features as the options say; None: this process. Raises BadInput."""
+    if not device:
+        return LocalProcesses(processes, Path(gettempdir())) if processes > 1 else None
+    if is_saved or processes > 1:
+        raise BadInput("--device goes with neither --save nor --processes", remedy="leave one of them out")
+    return Accelerator(device)
 
 
 def _follow(told: StepProgress) -> Watcher:

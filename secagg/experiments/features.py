@@ -17,6 +17,7 @@ from secagg.data.records import BAD, DOMAIN
 from secagg.encoding import Grid, inputs_of
 from secagg.experiments.settings import SimulationSettings
 from secagg.features import Expansion, FeatureMap, Progress, open_backbone
+from secagg.features.accelerator import Accelerator
 from secagg.heads import Artifact, Evaluation
 from secagg.scoring.metrics import Metrics
 from secagg.scoring.predictor import probabilities_of
@@ -58,7 +59,7 @@ class Features:
         dataset: Dataset,
         settings: SimulationSettings,
         progress: Progress | None = None,
-        engine: Engine | None = None,
+        engine: Engine | Accelerator | None = None,
     ) -> Features:
         """Extract a data set's features, in worker processes if an engine is given, and choose the test records."""
         features = map_of(dataset, settings.backbone, settings.expand, progress, engine)
@@ -143,7 +144,11 @@ class Features:
 
 
 def map_of(
-    dataset: Dataset, backbone: str | None, expand: int, progress: Progress | None = None, engine: Engine | None = None
+    dataset: Dataset,
+    backbone: str | None,
+    expand: int,
+    progress: Progress | None = None,
+    engine: Engine | Accelerator | None = None,
 ) -> FeatureMap:
     """Build a data set's feature map, a backbone (default: raw pixels or values) and an expansion. Raises BadInput."""
     spec = backbone or ("pixels" if dataset.kind == "images" else "features")

@@ -34,6 +34,7 @@ from secagg.experiments.session import SessionCost, run_session
 from secagg.experiments.settings import SimulationSettings
 from secagg.experiments.simulated_federation import SimulatedFederation
 from secagg.features import Progress
+from secagg.features.accelerator import Accelerator
 from secagg.heads import Evaluation, LinearHead
 from secagg.networks import TrainedModel
 from secagg.plan_facts.explanation import doubts_of_updates
@@ -67,16 +68,20 @@ def simulate_dataset(
     dataset: Dataset,
     settings: SimulationSettings,
     callbacks: Callbacks = NO_CALLBACKS,
-    engine: Engine | None = None,
+    engine: Engine | Accelerator | None = None,
     keep: Path | None = None,
 ) -> SimulationResult:
     """Simulate a plan with all its rounds, or a baseline, over a data set.
 
-    A backbone's program extracts features in the processes of `engine`, if there is one. Rounds that have ended are
+    A backbone's program extracts features in the processes of `engine`, if there is one, or on a graphics card: then
+    without noise, as no promise about records can rest on what a batch computes. Rounds that have ended are
     kept in the folder `keep`, and not repeated by another call of the same. Raises BadInput, or SessionAborted below a
     threshold.
     """
     refuse_records(dataset, settings)  # before features are extracted
+    if isinstance(engine, Accelerator) and math.isfinite(settings.epsilon):
+        problem = f"features that {engine.device} computes in batches carry no promise of epsilon {settings.epsilon:g}"
+        raise BadInput(problem, remedy="leave out --device, or take --epsilon inf")
     clock = Clock()
     features = Features.of(dataset, settings, callbacks.extracting, engine)
     clock.lap("features")

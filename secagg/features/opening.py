@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from secagg.errors import BadInput
+from secagg.features.accelerator import Accelerator
 from secagg.features.backbone import Backbone, Concatenation, Pixels, PlainInputs, Progress, digest_of_parts
 from secagg.features.cache import user_cache
 from secagg.features.encoder import PREFIX, EncoderFiles, open_encoder
@@ -38,7 +39,7 @@ class _Closed:
     """A backbone whose digest is known, but which is not parsed yet; `parts` are its parts' digests, for refusals."""
 
     digest: str
-    open: Callable[[Progress | None, Engine | None], Backbone]
+    open: Callable[[Progress | None, Engine | Accelerator | None], Backbone]
     parts: str = ""
 
 
@@ -48,15 +49,17 @@ def open_backbone(
     *,
     expected_digest: str | None = None,
     progress: Progress | None = None,
-    engine: Engine | None = None,
+    engine: Engine | Accelerator | None = None,
 ) -> Backbone:
     """Open the backbone that `spec` names (see `FORMS`), or several backbones joined by `+`.
 
     `identity` means `features`. `input_shape` is one record's. `expected_digest` is the SHA-256 (hex) that the plan
     pins; it is compared before any program file is parsed. `progress` is called by programs and scattering only; over
-    the same inputs they run once (see `FeatureCache`), programs in the processes of `engine`, None: in this one. Raises
-    BadInput for an unknown form, a shape the backbone does not take, or another digest.
+    the same inputs they run once (see `FeatureCache`), programs in the processes of `engine` or on a graphics card,
+    None: in this process. Raises BadInput for an unknown form, a shape the backbone does not take, or another digest.
     """
+    if isinstance(engine, Accelerator) and not programs_in(spec):
+        raise BadInput(f"{spec} is no exported program", remedy="leave out --device")
     closed = [_find(part, input_shape) for part in spec.split("+")]
     digest = digest_of_parts([part.digest for part in closed])
     if expected_digest is not None and digest != expected_digest:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, describe_error
+from secagg.features.accelerator import BATCH, Accelerator
 from secagg.features.backbone import Features, Progress, row_by_row
 from secagg.features.cache import FeatureCache, recall
 from secagg.system.engines import Engine
@@ -47,7 +48,7 @@ class FrozenNetwork:
 
     Images enter as float32 in [0, 1], channels first; grey ones are repeated when the program takes three
     channels. Any normalisation belongs inside the program. An `engine` extracts in its processes, which each open the
-    file's `content`.
+    file's `content`, or on a graphics card (`Accelerator`): then `digest` is not the file's.
     """
 
     name: str
@@ -58,7 +59,7 @@ class FrozenNetwork:
     progress: Progress | None = None
     cache: FeatureCache | None = None
     notes: tuple[str, ...] = ()
-    engine: Engine | None = None
+    engine: Engine | Accelerator | None = None
     content: bytes = field(default=b"", repr=False)
 
     def extract(self, inputs: NDArray[Any]) -> Features:
@@ -67,6 +68,8 @@ class FrozenNetwork:
 
     def _run_all(self, inputs: NDArray[Any]) -> Features:
         """Extract features, those of many records in the engine's processes; they are the same in any process."""
+        if isinstance(self.engine, Accelerator):
+            return self.engine.extract(inputs, self.dimension, self._prepared, self._run, self.progress)
         if self.engine is None or len(inputs) <= AT_ONCE:
             return row_by_row(inputs, self.dimension, self._extract_one, self.progress)
         features, done = np.empty((len(inputs), self.dimension)), 0
@@ -82,12 +85,19 @@ class FrozenNetwork:
         return features
 
     def _extract_one(self, record: NDArray[Any]) -> Features:
-        """Extract the features of one record, given to the program as float32, images in [0, 1] with channels first."""
+        return self._run(self._prepared(record)[None]).reshape(-1)
+
+    def _run(self, records: NDArray[np.float32]) -> Features:
+        device = self.engine.device if isinstance(self.engine, Accelerator) else "cpu"
+        return _run(self.module, records, self.name, device)
+
+    def _prepared(self, record: NDArray[Any]) -> NDArray[np.float32]:
+        """Return one record as the program takes it: float32, images in [0, 1] with channels first."""
         values = record.astype(np.float32) / np.float32(255 if record.dtype == np.uint8 else 1)
         if len(self.input_shape) == 3:
             channels_first = values[None] if values.ndim == 2 else np.moveaxis(values, -1, 0)
             values = np.array(np.broadcast_to(channels_first, self.input_shape), order="C")
-        return _run(self.module, values, self.name).reshape(-1)
+        return values
 
     def bound(self, _input_bound: float | None, /) -> float | None:
         """Return None, as no public bound is known for a network's output."""
@@ -149,15 +159,19 @@ class ProgramFile:
         input_shape: tuple[int, ...],
         cache: FeatureCache | None,
         progress: Progress | None = None,
-        engine: Engine | None = None,
+        engine: Engine | Accelerator | None = None,
     ) -> FrozenNetwork:
         """Parse the program for records of shape (…) and return the backbone; the caller must have checked its digest.
 
         Raises BadInput when it is no exported program, takes another batch size or shape, does not put out one
         vector per record, or is one in training mode: a record's features would not be its own, or not always the same.
         """
-        path = self.path
+        path, digest, device, count = self.path, self.digest, "cpu", 1
         program, module, takes = self.parse()
+        if isinstance(engine, Accelerator):
+            if takes[0] is not None:
+                raise BadInput(f"the backbone {path} takes one record at a time", remedy="leave out --device")
+            module, digest, device, count = engine.module_of(program), engine.digest_of(digest), engine.device, BATCH
         for operator, arguments in operations(program):  # in training some draw at random, or look at other records
             for name, value in arguments.items():
                 if (name in TRAINING and value is True) or (name == "dropout_p" and value):
@@ -165,15 +179,17 @@ class ProgramFile:
                     raise BadInput(problem, remedy=EVALUATION)
         shape = _matching_shape(path, input_shape, takes[1:])
         probe = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
+        copies = np.repeat(probe[None], count, axis=0)
         with one_thread():
-            once, again = (_run(module, probe, path.name) for _ in range(2))
-        if once.tobytes() != again.tobytes():
+            runs = [_run(module, copies, path.name, device) for _ in range(2)]
+        once = runs[0][:1]
+        if len({row.tobytes() for rows in runs for row in rows}) > 1:
             raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
         places = "×".join(map(str, once.shape[1:]))
         note = f"the backbone {path.name} puts out a map of {places}, taken as {once.size} features; a mean over places"
         notes = () if once.ndim == 2 else (f"{note} has fewer",)
         how = (progress, cache, notes, engine, self.content)
-        return FrozenNetwork(path.name, self.digest, once.size, module, shape, *how)
+        return FrozenNetwork(path.name, digest, once.size, module, shape, *how)
 
 
 _opened: dict[str, FrozenNetwork] = {}
@@ -249,21 +265,22 @@ def _matching_shape(path: Path, shape: tuple[int, ...], takes: tuple[int | None,
     raise BadInput(f"the backbone {path} takes records of shape {wanted}, the data set has {shape}", remedy=remedy)
 
 
-def _run(module: Callable[..., Any], record: NDArray[np.float32], name: str) -> Features:
-    """Run the program on one record and return its output (1, …). Raises BadInput."""
+def _run(module: Callable[..., Any], records: NDArray[np.float32], name: str, device: str) -> Features:
+    """Run the program on records (n, …), one or a batch, and return its output (n, …). Raises BadInput."""
     import torch
 
+    count = len(records)
     try:
-        with torch.inference_mode():
-            output = module(torch.from_numpy(record[None]))
-        vector = np.asarray(output.detach().numpy(), dtype=np.float64)
+        with torch.inference_mode(), torch.backends.cudnn.flags(deterministic=True, allow_tf32=False):
+            output = module(torch.from_numpy(records).to(device))
+        vectors = np.asarray(output.detach().cpu().numpy(), dtype=np.float64)
     except Exception as error:
         remedy = "export it for a batch of 1 or a dynamic batch dimension"
-        problem = f"the backbone {name} refuses a batch of one record: {first_line(error)}"
+        problem = f"the backbone {name} refuses a batch of {count}: {first_line(error)}"
         raise BadInput(problem, remedy=remedy) from error
-    if vector.ndim < 2 or vector.shape[0] != 1:
-        raise BadInput(f"the backbone {name} puts out {vector.shape} for one record instead of (1, d)")
-    return vector
+    if vectors.ndim < 2 or vectors.shape[0] != count:
+        raise BadInput(f"the backbone {name} puts out {vectors.shape} for a batch of {count} instead of ({count}, d)")
+    return vectors
 
 
 @contextmanager

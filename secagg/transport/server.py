@@ -77,8 +77,8 @@ class Endpoint:
         """Answer a gRPC call that sends one signed message (frame)."""
         member = await self._caller(context)
         async with self._guarded(member, context):
-            request = await _only(request_iterator, limits.CALL_SECONDS)
-            return rpc.SubmitReply(frame=await self._coordinator.submit(member, request.frame))
+            frame = (await _only(request_iterator, limits.CALL_SECONDS)).frame  # the request would hold it once more
+            return rpc.SubmitReply(frame=await self._coordinator.submit(member, frame))
 
     async def Upload(self, request_iterator: AsyncIterator[rpc.UploadPart], context: Any) -> rpc.SubmitReply:
         """Answer a gRPC call that sends a signed message (frame), then a vector in parts."""

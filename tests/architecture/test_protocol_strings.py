@@ -82,6 +82,7 @@ HASHED = {
     "sealed share",
     "secagg backbone v1: features {}",
     "secagg backbone v1: pixels {}",
+    "secagg backbone v1: {} on {} in batches of {}",
     (
         "secagg backbone v1: scattering:J=2:L=8:orders=0..2:places=3x3; Morlet, angles (3-k)*pi/8, sigma 0.8*2^j, "
         "frequency 3*pi/4/2^j, slant 1/2, wraps -2..2; phi sigma 1.6; reflected to ((side+4)//4+1)*4; "

@@ -79,11 +79,11 @@ def test_process_without_a_reader_ends_quietly(buffered: str) -> None:
 
 
 def test_full_disk_is_one_line() -> None:
-    """A result that cannot be written for lack of room is no success: exit 2, one line."""
+    """A result that cannot be written for lack of room is no success: exit 2, one line with the remedy."""
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-m", "secagg", *EPSILON]
         told = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE)
-    assert (told.returncode, told.stderr) == (2, b"secagg: No space left on device\n")
+    assert (told.returncode, told.stderr) == (2, b"secagg: No space left on device; free the disk and start again\n")
 
 
 def test_streams_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

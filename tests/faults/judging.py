@@ -15,7 +15,7 @@ from secagg.transcript import FILE_NAME, read_transcript
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import Trust, Verified
 from tests.faults.cells import Cell
-from tests.faults.playing import Played
+from tests.faults.playing import FULL, Played
 from tests.federation.deaths import expected_results, said_twice
 from tests.federation.outages import NOT_NOW, OVER, said_by
 from tests.worlds.rosters import SERVER
@@ -98,7 +98,7 @@ def _faulty_ends(cell: Cell, played: Played, parties: tuple[str, ...]) -> Iterat
     said = said_by(federation, parties)
     if "Traceback" in said or "internal error" in said:
         yield "a traceback, or an internal error"
-    if cell.kind.disk and played.has_struck and "free the disk" not in said_by(federation, (cell.party,)):
+    if cell.kind.disk and played.has_struck and FULL not in said_by(federation, (cell.party,)):
         yield f"{cell.party} met a full disk without the remedy"
     for name in federation.names:
         state = federation.folder / name / "state"

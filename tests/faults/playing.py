@@ -20,12 +20,14 @@ from secagg.transcript import FILE_NAME, read_transcript
 from tests.faults.cells import JOIN_SECONDS, STEP_SECONDS, Cell
 from tests.faults.inside import Life
 from tests.faults.proxy import Proxy, Trouble
-from tests.federation.outages import NAMES, PATIENCE, Outage, Supervised
+from tests.federation.outages import NAMES, PATIENCE, Outage, Supervised, said_by
 from tests.worlds.processes import Processes, make_processes
 from tests.worlds.rosters import SERVER
 
 BAD_INPUT = 2
-LONG_SECONDS = 300
+FULL = "free the disk"
+"""What a party says whose disk is full."""
+LONG_SECONDS = 900
 """Of a step where one party is away again and again."""
 DELAY_SECONDS = 0.3
 """Each way. The limits of calls are a twentieth of the real ones, so that this is 6 s."""
@@ -107,7 +109,7 @@ class Struck(Supervised):
         return self._leads[address]
 
     def note_end(self, party: str, code: int, now: float) -> None:
-        """Start again whom the fault has ended; a disk that was full has room then."""
+        """Start again whom the fault has ended; a disk that was full has room again before."""
         kind, is_faulty = self.cell.kind, party == self.cell.party
         if is_faulty and code == -signal.SIGKILL and kind.inside is not None:
             self._starts[party] = now
@@ -115,14 +117,20 @@ class Struck(Supervised):
             self.refusals += 1
             self.has_struck = True
             if kind.disk:
-                _mount(self.federation.folder / party / "state", 1 << 14, "remount")
+                self._make_room()
             self._starts[party] = now
         else:
             super().note_end(party, code, now)
 
+    def _make_room(self) -> None:
+        _mount(self.federation.folder / self.cell.party / "state", 1 << 14, "remount")
+
     def _look_after(self, now: float) -> None:
         super()._look_after(now)
         kind = self.cell.kind
+        if kind.disk and not self.has_struck and FULL in said_by(self.federation, (self.cell.party,)):
+            self.has_struck = True  # a party that goes on with a full disk asks its operator for room
+            self._make_room()
         if not self.has_struck and (kind.trouble or kind.stopped) and self._is_in_the_middle():
             self.has_struck = True
             self._begin(now)

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from secagg.encoding.updates import UpdateEncoding, encoding, integers_of_records, sum_of_records
+from secagg.encoding.updates import UpdateEncoding, integers_of_records, sum_of_records
 from secagg.errors import BadInput, CapacityExceeded
 from secagg.randomness import OperatingSystem, SeededRandomness
 from secagg.unsafe_for_tests import TOKEN
@@ -183,8 +182,12 @@ def test_chunks_of_records_do_not_show():
     for row in (0, 261, 262, 699):
         assert np.array_equal(integers_of_records(gradients[[row]], 10.0, 4096)[0], integers[row])
     assert np.array_equal(sum_of_records(gradients, 10.0, 4096), integers.sum(axis=0))
-    with patch.object(encoding, "_EXACT_ROWS", 300):
-        assert np.array_equal(sum_of_records(gradients, 10.0, 4096), integers.sum(axis=0))
+
+
+def test_sums_that_float64_might_round_are_refused():
+    """More records than 2²⁷, whose integers could add up to more than 2⁵³, are refused before any is read."""
+    with pytest.raises(BadInput, match="add up at most 134217728"):
+        sum_of_records(np.broadcast_to(np.zeros((1, 1)), (2**27 + 1, 1)), 1.0, 2**26)
 
 
 def test_one_record_moves_the_sum_by_at_most_its_clip():

@@ -3,18 +3,16 @@
 Also the other way to integers: gradients of single records, each made integers by itself and added exactly. Random
 rounding would not do there: it bounds the length of what was rounded, not how far one record moves a rounded sum.
 
-The public randomised Hadamard transform, in blocks: it spreads a vector's length evenly over its entries.
+The public randomised Hadamard transform spreads a vector's length evenly over its entries. In a block of m = 2^k
+entries y = H·D·x/√m, with D a diagonal of random signs and H the Walsh–Hadamard matrix in natural order (H = [[1, 1],
+[1, −1]] ⊗ … ⊗ [[1, 1], [1, −1]], as `scipy.linalg.hadamard`). H·H = m, so x = D·H·y/√m undoes it (Ailon & Chazelle
+2009; before secure sums: Kairouz, Liu & Steinke 2021). Forwards it runs in float64; backwards, where everybody must get
+the same bits, in int64.
 
-In a block of m = 2^k entries y = H·D·x/√m, with D a diagonal of random signs and H the Walsh–Hadamard matrix in natural
-order (H = [[1, 1], [1, −1]] ⊗ … ⊗ [[1, 1], [1, −1]], as `scipy.linalg.hadamard`). H·H = m, so x = D·H·y/√m undoes it
-(Ailon & Chazelle 2009; before secure sums: Kairouz, Liu & Steinke 2021). Forwards it runs in float64; backwards, where
-everybody must get the same bits, in int64.
-
-Real vectors in grid units → integers: at random without bias, within a length that is stated beforehand.
-
-Conditional randomised rounding (Kairouz, Liu & Steinke 2021, "The Distributed Discrete Gaussian Mechanism for Federated
-Learning with Secure Aggregation", arXiv 2102.06387, Algorithm 1 and Proposition 22 on its length), with γ = 1 and
-β = e^(−1/2). What a sensitivity relies on is the comparison of integers made here, never the length of a real vector.
+Conditional randomised rounding makes integers without bias, within a length stated beforehand (Kairouz, Liu & Steinke
+2021, "The Distributed Discrete Gaussian Mechanism for Federated Learning with Secure Aggregation", arXiv 2102.06387,
+Algorithm 1 and Proposition 22 on its length), with γ = 1 and β = e^(−1/2). What a sensitivity relies on is the
+comparison of integers made here, never the length of a real vector.
 """
 
 from __future__ import annotations
@@ -44,8 +42,6 @@ CLIPPED_ENTRIES = 2.0**-30
 CHUNK_ENTRIES = 1 << 18
 EXACT = 1 << 53
 """The largest integer up to which float64 holds all integers, 2⁵³."""
-_EXACT_ROWS = EXACT // MAX_LEVELS
-"""Records whose sum, of any order, float64 holds exactly: each entry of each is at most `MAX_LEVELS`."""
 LEAST_EXPONENT = -1000
 """The least exponent of a scale: 2¹⁰⁰⁰ is a float64, and numbers still small after it need no exact square."""
 
@@ -155,16 +151,15 @@ def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers
 def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
     """Add up the records' gradients, made integers by `integers_of_records`, exactly to int64 (size,), in small chunks.
 
-    One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels < 2⁶³ for any n that
-    fits into memory.
+    One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels ≤ 2⁵³ for at most 2²⁷
+    records, which float64 holds exactly on the way. Raises BadInput for more.
     """
-    total = np.zeros(gradients.shape[1:], dtype=np.int64)
-    for start in range(0, max(1, len(gradients)), _EXACT_ROWS):  # none are checked too
-        part = np.zeros(gradients.shape[1:])
-        for rows in _chunks_of_records(gradients[start : start + _EXACT_ROWS], clip, levels):
-            part += rows.sum(axis=0)
-        total += part.astype(np.int64)
-    return total
+    if len(gradients) > EXACT // MAX_LEVELS:
+        raise BadInput(f"{len(gradients)} records at once", remedy=f"add up at most {EXACT // MAX_LEVELS}")
+    total = np.zeros(gradients.shape[1:])
+    for rows in _chunks_of_records(gradients, clip, levels):
+        total += rows.sum(axis=0)
+    return total.astype(np.int64)
 
 
 def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[Floats]:
@@ -176,9 +171,7 @@ def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[
     for start in range(0, len(gradients), count):
         scaled, _ = _on_grid(gradients[start : start + count], clip, levels)
         np.trunc(scaled, out=scaled)
-        for row in scaled:
-            if not is_within(row, levels**2):
-                row[:] = 0.0
+        scaled[[not is_within(row, levels**2) for row in scaled]] = 0.0
         yield scaled
 
 
@@ -245,18 +238,13 @@ def round_randomly(vector: Floats, squared_bound: int, randomness: RandomSource)
     if not 0 <= squared_bound < EXACT:
         raise BadInput(f"a squared length of {squared_bound} cannot be compared exactly")
     with np.errstate(all="ignore"):
-        if not is_within(np.trunc(vector), squared_bound):
+        if not is_within(truncated := np.trunc(vector), squared_bound):
             return np.zeros(len(vector), dtype=np.int64)
         for _ in range(TRIES):
             rounded = _to_neighbours(vector, randomness)
             if is_within(rounded, squared_bound):
                 return rounded.astype(np.int64)
-    return truncate(vector)
-
-
-def truncate(vector: Floats) -> Integers:
-    """Round each entry, |x| < 2⁶³, toward zero, which never increases the vector's L2 norm."""
-    return np.trunc(vector).astype(np.int64)
+    return truncated.astype(np.int64)
 
 
 def is_within(integers: Floats, squared_bound: int) -> bool:

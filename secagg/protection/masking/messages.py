@@ -50,7 +50,7 @@ class Directory(Entries):
 
 
 @message("SealedShare")
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SealedShare:
     """A dealer's shares of its self-mask seed, mask key and noise seeds, sealed to one holder, with signed hashes."""
 

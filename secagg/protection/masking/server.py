@@ -45,7 +45,7 @@ from secagg.protection.masking.messages import (
 )
 from secagg.protection.masking.quorum import NeighbourGraph
 from secagg.protection.masking.removal import NoiseKey
-from secagg.protection.masking.tags import no_words, pack_total, words_of
+from secagg.protection.masking.tags import Words, no_words, pack_total, words_of
 from secagg.protection.masking.unmasking import Mask, MaskedSum, SummedUploads
 from secagg.protection.messages import UploadHeader
 from secagg.protection.proven_bits import check_proofs
@@ -84,14 +84,16 @@ class _OpenedShares:
         dealt: _DealtShares,
         survivors: tuple[int, ...],
         missing: Mapping[int, tuple[int, ...]],
-        total: bytes,
+        digest: bytes,
+        total: Words | None,
     ) -> None:
         self._context = context
         self._dealt = dealt
+        self._total = total
         self._binding = bind.session_binding(context, dealt.directory.digest)
         self._summed = SummedUploads(context, dealt.directory, dealt.dealers, survivors)
         self.survivors = survivors
-        self.parts = self._summed.endorsement_parts(total)
+        self.parts = self._summed.endorsement_parts(digest)
         self._missing = missing
         self._threshold = bind.thresholds_of(context).shares
         self._shares: dict[int, dict[int, bytes]] = {dealer: {} for dealer in self._summed.needed}
@@ -128,9 +130,8 @@ class _OpenedShares:
 
     def lacking(self) -> tuple[str, ...]:
         """Return the names of the dealers whose secret cannot be recovered yet."""
-        return tuple(
-            self._context.names[dealer] for dealer, shares in self._shares.items() if len(shares) < self._threshold
-        )
+        short = (dealer for dealer, shares in self._shares.items() if len(shares) < self._threshold)
+        return tuple(self._context.names[dealer] for dealer in short)
 
     def recover(self) -> MaskedSum:
         """Return the sum with the masks in it. Raises ProtocolViolation (culprit: a dealer of wrong shares)."""
@@ -149,7 +150,7 @@ class _OpenedShares:
             noise.extend(self._summed.noise(dealer, seed))
             seeds.append(OpenedSecret(dealer, seed))
         tags = tuple(self._tags[member] for member in sorted(self._tags))
-        found = tuple(masks), tuple(secrets), tags, self.parts, tuple(noise), tuple(seeds)
+        found = tuple(masks), tuple(secrets), tags, self.parts, tuple(noise), tuple(seeds), self._total
         return MaskedSum(self.survivors, *found)
 
     def _combine(self, dealer: int, shares: Mapping[int, bytes]) -> bytes:
@@ -293,7 +294,8 @@ class _UploadsToAdd:
         """Show the survivors to all of them. Raises ProtocolViolation (the server) for others than uploaded."""
         if request.members != self.vectors:
             raise ProtocolViolation(SERVER_INDEX, "names other survivors than those whose uploads it took")
-        shares = _OpenedShares(self._context, self._dealt, request.members, self._missing, request.total)
+        total = None if self._lacking else self._total
+        shares = _OpenedShares(self._context, self._dealt, request.members, self._missing, request.total, total)
         return _AwaitingEndorsements(self._context, shares), dict.fromkeys(request.members, request)
 
 
@@ -347,7 +349,6 @@ class _AwaitingOpenings(CollectingStep[Opening]):
 def at_least(enough: int, members: tuple[int, ...], context: SessionContext, done: str) -> tuple[int, ...]:
     """Return `members`. Raises SessionAborted, with `done` in its text, when they are fewer than `enough`."""
     if len(members) < enough:
-        raise SessionAborted(
-            f"only {len(members)} of {len(context.clients)} clients {done}; at least {enough} are needed"
-        )
+        few = f"only {len(members)} of {len(context.clients)} clients {done}"
+        raise SessionAborted(f"{few}; at least {enough} are needed")
     return members

@@ -81,9 +81,7 @@ class SummedUploads:
         self.survivors = survivors
         self._alive = alive = frozenset(survivors)
         # A dropped client's mask key matters only to the survivors that masked with it.
-        self.needed = tuple(
-            dealer for dealer in dealers if dealer in alive or alive.intersection(self._graph.holders(dealer))
-        )
+        self.needed = tuple(each for each in dealers if each in alive or alive & set(self._graph.holders(each)))
         """The dealers whose opened secret gives masks of the sum."""
         self.removed_level = removed_level(context, survivors)
         """The lowest level whose noise is taken off the sum, with all higher ones; None where all noise stays."""
@@ -133,7 +131,7 @@ class MaskedSum:
     """The survivors of a masked sum, what to remove from the sum of their uploads, and what shows both.
 
     `secrets` are those that the masks follow from, `tags` the clients' own, signed with `parts`; `noise` follows from
-    the `noise_seeds`.
+    the `noise_seeds`. `total` is the sum of the uploads, where this process has added them up before.
     """
 
     members: tuple[int, ...]
@@ -143,14 +141,17 @@ class MaskedSum:
     parts: tuple[bytes, ...] = ()
     noise: tuple[NoiseKey, ...] = field(repr=False, default=())
     noise_seeds: tuple[OpenedSecret, ...] = field(repr=False, default=())
+    total: Words | None = field(repr=False, default=None)
 
     @property
     def vectors(self) -> tuple[int, ...]:
-        """The clients whose uploads are added: the survivors themselves."""
-        return self.members
+        """The clients whose uploads are still to be added: the survivors themselves, unless their `total` is known."""
+        return self.members if self.total is None else ()
 
     def open(self, context: SessionContext, total: Residues) -> Integers:
         """Remove masks and surplus noise from `total` (in place) and return the sum as signed integers."""
+        if self.total is not None:
+            total += residues_of(context, self.total)
         return _unmasked(context, total, self.masks, self.noise)
 
     def release(
@@ -163,12 +164,11 @@ class MaskedSum:
         `read` returns a client's upload, `frames` are those that announced them.
         Raises SessionAborted for a census that is not the sum of the proven entries.
         """
-        total, proofs = no_words(context), []
-        for member in self.members:
-            upload = read(member)
-            total += words_of(context, upload)
-            proofs.append(upload[context.packed_bytes :])
+        total, proofs = no_words(context) if self.total is None else self.total, list[bytes]()
+        for member in self.vectors:
+            total += words_of(context, read(member))
         if context.proves_bits:
+            proofs = [read(member)[context.packed_bytes :] for member in self.members]
             census = _unmasked(context, residues_of(context, total), self.masks)
             if not is_census_of(context, proofs, census, _blindings_in(context, self.masks)):
                 raise SessionAborted(NO_CENSUS)
@@ -223,9 +223,8 @@ def open_release(
     if survivors.members != members:
         raise ProtocolViolation(SERVER_INDEX, "the outcome names other clients than those that were opened")
     if not set(members) <= set(dealers) <= set(directory.members):
-        raise ProtocolViolation(
-            SERVER_INDEX, "opens a sum of clients that are not in its directory, or dealt no shares"
-        )
+        problem = "opens a sum of clients that are not in its directory, or dealt no shares"
+        raise ProtocolViolation(SERVER_INDEX, problem)
     if hashlib.sha256(packed).digest() != survivors.total:
         raise ProtocolViolation(SERVER_INDEX, "releases another sum of the uploads than the one that was endorsed")
     summed = SummedUploads(context, directory, dealers, members)
