@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from secagg.errors import BadInput
 from secagg.ledger import Ledger
 from secagg.ledger.ledger import FILE_NAME as LEDGER_NAME
 from secagg.protection.messages import Outcome
+from secagg.session.confirming import confirm_from
 from secagg.session.transcripts import outcome_of, round_of
 from secagg.transcript import FILE_NAME, read_transcript
 from secagg.verification.transcript_series import verify_together
@@ -18,6 +20,7 @@ from tests.faults.cells import Cell
 from tests.faults.playing import FULL, Played
 from tests.federation.deaths import expected_results, said_twice
 from tests.federation.outages import NOT_NOW, OVER, said_by
+from tests.worlds.processes import Processes
 from tests.worlds.rosters import SERVER
 
 
@@ -130,13 +133,27 @@ def _judged_abort(cell: Cell, played: Played) -> Judgement:
     return Judgement(Verdict.ABORTED, (reason,))
 
 
+def _is_confirmed_by_server(federation: Processes, name: str) -> bool:
+    """Whether the outcome that a party has is confirmed by the server's transcript, as `secagg confirm` takes it.
+
+    So does the operator of a party whose disk refused the last message of all, and which the server had waited for.
+    """
+    last = _transcripts(federation.folder / SERVER / "state")[-1]
+    try:
+        confirm_from([last], federation.folder / name / "state")
+    except BadInput:
+        return False
+    return True
+
+
 def _lost(cell: Cell, played: Played, rounds: dict[int, Outcome]) -> Iterator[str]:
     """Parties without the outcome, and clients that are not in each sum, although they came back in time."""
     federation = played.federation
     for name in federation.names:
         missed = [number for number in rounds if federation.roster.index(name) not in rounds[number].members]
         may_miss = cell.kind.is_absence and (name == cell.party)
-        if (missed or played.codes[name] != 0) and not may_miss:
+        is_here = played.codes[name] == 0 or (name == cell.party and _is_confirmed_by_server(federation, name))
+        if (missed or not is_here) and not may_miss:
             yield f"{name} ended with {played.codes[name]}, and is not in rounds {missed}"
     for name, code in played.codes.items():
         if name not in federation.names and code != 0:

@@ -25,9 +25,11 @@ from tests.worlds.processes import Processes, make_processes
 from tests.worlds.rosters import SERVER
 
 BAD_INPUT = 2
+UNKNOWN = 255
+"""Of a process whose end the fork server has not seen, as it was killed that early."""
 FULL = "free the disk"
 """What a party says whose disk is full."""
-LONG_SECONDS = 900
+LONG_SECONDS = 300
 """Of a step where one party is away again and again."""
 DELAY_SECONDS = 0.3
 """Each way. The limits of calls are a twentieth of the real ones, so that this is 6 s."""
@@ -51,7 +53,7 @@ class Played:
 def bound_of(cell: Cell) -> float:
     """Seconds after which a cell is over however late everybody is: every step late, then everybody's patience."""
     if cell.kind.is_patient:
-        return 2.0 * LONG_SECONDS
+        return 4.0 * LONG_SECONDS
     return JOIN_SECONDS + 6 * STEP_SECONDS * cell.rounds + cell.kind.stopped + 2 * PATIENCE + 30.0
 
 
@@ -111,7 +113,7 @@ class Struck(Supervised):
     def note_end(self, party: str, code: int, now: float) -> None:
         """Start again whom the fault has ended; a disk that was full has room again before."""
         kind, is_faulty = self.cell.kind, party == self.cell.party
-        if is_faulty and code == -signal.SIGKILL and kind.inside is not None:
+        if is_faulty and code in (-signal.SIGKILL, UNKNOWN) and kind.inside is not None:
             self._starts[party] = now
         elif is_faulty and code == BAD_INPUT and (kind.disk or kind.inside is not None):
             self.refusals += 1

@@ -94,7 +94,10 @@ def watch_writes(
         setattr(module, function, watched)
 
     def of_descriptor(descriptor: int) -> str:
-        return f"{Path(f'/proc/self/fd/{descriptor}').readlink()} {os.fstat(descriptor).st_size}"
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.is_dir():  # whose size, on some disks, counts every key that a failed life has left
+            return f"{path} {len({_numbered(str(each)) for each in path.iterdir()})}"
+        return f"{path} {os.fstat(descriptor).st_size}"
 
     watch(os, "fsync", of_descriptor)
     watch(os, "replace", lambda source, target, *_: str(target))
