@@ -13,7 +13,7 @@ from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.cli.control import listening
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
-from secagg.cli.monitor import Monitor, run_until_stopped
+from secagg.cli.monitor import Monitor, name_in_log, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
 from secagg.plan_facts.facts import patience
@@ -43,6 +43,7 @@ def take_part(
 ) -> None:
     """Run a helper through every session of the plan. `listen`: HOST:PORT for clients; None where none connects."""
     keep_to_owner()
+    name_in_log(speaker, plan, tls)
     credentials = credentials_for(role, tls, speaker.say)
     setup = RoundSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.helpers:

@@ -16,7 +16,7 @@ import typer
 from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_columns
 from secagg.cli.control import listening
 from secagg.cli.home import at_home
-from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, position_of, run_until_stopped
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, name_in_log, position_of, run_until_stopped
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
@@ -54,6 +54,7 @@ def server(
     SIGTERM stops it at once with all that was done kept (exit code 75); the same command goes on.
     """
     keep_to_owner()
+    name_in_log(speaker, plan, tls)
     if check:
         _check(speaker, plan, state, tls, listen, approvals)
         return
