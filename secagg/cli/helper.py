@@ -16,6 +16,7 @@ from secagg.cli.metrics import MetricsAddress
 from secagg.cli.monitor import Monitor, name_in_log, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
+from secagg.federation.endpoints import grace_of
 from secagg.plan_facts.facts import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -56,7 +57,7 @@ def take_part(
     federation = FederationHelper(setup, me, state, speaker.say, meet)
 
     async def run() -> list[tuple[RoundSetup, Outcome]]:
-        endpoint = None
+        endpoint, done = None, list[tuple[RoundSetup, Outcome]]()
         if listen is not None:
             endpoint, address = await serve(credentials, federation, listen)
             write_synced(folder / "address", address.encode())
@@ -67,10 +68,11 @@ def take_part(
                 if not (folder / FILE_NAME).exists():
                     await federation.greet()
                     await link.check_plan(setup.plan.digest)
-                return await federation.run(link)
+                done += await federation.run(link)
+                return done
         finally:
             if endpoint is not None:
-                await endpoint.stop(grace=1.0)
+                await endpoint.stop(grace_of(len(credentials.roster.members), stopped=not done))
 
     sessions = run_until_stopped(run())
     last, outcome = sessions[-1]
