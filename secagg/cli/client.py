@@ -16,7 +16,7 @@ from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_
 from secagg.cli.home import at_home
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
-from secagg.cli.monitor import HookOption, MetricsOption, Monitor, run_until_stopped
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, name_in_log, run_until_stopped
 from secagg.cli.options import (
     AggregatorsOption,
     BackboneFileOption,
@@ -92,6 +92,7 @@ def client(
     at once with all that was done kept (exit code 75), and the same command goes on.
     """
     keep_to_owner()
+    name_in_log(speaker, plan, tls)
     # The addresses by name, as NAME=HOST:PORT gives them; none where a name is given twice, which no plan accepts.
     found = dict(text.partition("=")[::2] for text in aggregators or [])
     addresses = found if len(found) == len(aggregators or []) else {}

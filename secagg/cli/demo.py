@@ -23,7 +23,7 @@ from methods.closed_form.refinement import AUTO
 from secagg.agreement.plan import Plan, write_plan
 from secagg.agreement.roster import Roster
 from secagg.cli.console import Speaker, format_accuracy, read_epsilon, two_columns, warn_of_programs
-from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption
+from secagg.cli.options import CohortOption, MethodOption, ParametersOption, ProtectionOption, RefineOption, option_of
 from secagg.data import Dataset, Records, open_dataset, partition
 from secagg.encoding import Kind
 from secagg.errors import BadInput, SecaggError, SessionAborted
@@ -72,6 +72,8 @@ def demo(
         float, typer.Option(parser=read_epsilon, help="For one record, add-remove, delta 1e-5; inf: no noise.")
     ] = math.inf,
     refine: RefineOption = 0,
+    class_gate: Annotated[int, option_of(PlanChoices, "class_gate")] = 0,
+    tolerate: Annotated[int | None, option_of(PlanChoices, "dropouts")] = None,
 ) -> None:
     """Five members build a digit classifier together; the server sees nothing but sums.
 
@@ -80,9 +82,9 @@ def demo(
     """
     if rounds is not None:
         parameters = f"{parameters} rounds={rounds}"
-    refine = AUTO if refine is None else refine
     method, parameters = split_method(method, parameters)
-    choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, refine=refine)
+    more = {"refine": AUTO if refine is None else refine, "class_gate": class_gate, "dropouts": tolerate}
+    choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, **more)
     warn_of_programs(speaker, (), [parameters])
     stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
@@ -298,7 +300,7 @@ def _received(stage: _DemoFolders, setup: RoundSetup) -> tuple[str, str]:
     if setup.protection.speaks_once:
         return f"{name} received", f"{vector[:24].hex()}… ({len(vector)} bytes, encrypted)"
     ring = setup.context.ring
-    shown = ring.decode(ring.unpack(vector, setup.sum.layout.length)[:4])
+    shown = ring.decode(ring.unpack(vector[: setup.context.packed_bytes], setup.sum.layout.length)[:4])  # no proofs
     return f"{name} received", ", ".join(str(int(value)) for value in shown)
 
 

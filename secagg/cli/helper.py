@@ -13,9 +13,10 @@ from secagg.cli.console import Speaker, rows_of, two_columns
 from secagg.cli.control import listening
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress
-from secagg.cli.monitor import Monitor, run_until_stopped
+from secagg.cli.monitor import Monitor, name_in_log, run_until_stopped
 from secagg.errors import BadInput
 from secagg.federation import FederationHelper, credentials_for, session_folder
+from secagg.federation.endpoints import grace_of
 from secagg.plan_facts.facts import patience
 from secagg.protection import LocalParty
 from secagg.protection.messages import Outcome
@@ -43,6 +44,7 @@ def take_part(
 ) -> None:
     """Run a helper through every session of the plan. `listen`: HOST:PORT for clients; None where none connects."""
     keep_to_owner()
+    name_in_log(speaker, plan, tls)
     credentials = credentials_for(role, tls, speaker.say)
     setup = RoundSetup.of(read_plan(plan), credentials.roster)
     if credentials.index not in setup.context.helpers:
@@ -55,7 +57,7 @@ def take_part(
     federation = FederationHelper(setup, me, state, speaker.say, meet)
 
     async def run() -> list[tuple[RoundSetup, Outcome]]:
-        endpoint = None
+        endpoint, done = None, list[tuple[RoundSetup, Outcome]]()
         if listen is not None:
             endpoint, address = await serve(credentials, federation, listen)
             write_synced(folder / "address", address.encode())
@@ -66,10 +68,11 @@ def take_part(
                 if not (folder / FILE_NAME).exists():
                     await federation.greet()
                     await link.check_plan(setup.plan.digest)
-                return await federation.run(link)
+                done += await federation.run(link)
+                return done
         finally:
             if endpoint is not None:
-                await endpoint.stop(grace=1.0)
+                await endpoint.stop(grace_of(len(credentials.roster.members), stopped=not done))
 
     sessions = run_until_stopped(run())
     last, outcome = sessions[-1]

@@ -45,7 +45,7 @@ def join(
     content: dict[str, Any] = {
         "member": opened.kit.member,
         "consortium": roster.consortium,
-        "members": len(roster.members),
+        "members": len(roster.clients),
         "roster_sha256": roster.digest.hex(),
         "plan_sha256": opened.plan.digest.hex() if opened.plan else None,
         "plan": str(joined.plan) if joined.plan else None,

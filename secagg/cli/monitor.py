@@ -16,7 +16,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
-from secagg.agreement.plan import Plan
+from secagg.agreement.plan import Plan, read_plan
 from secagg.cli.console import Speaker
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress, metrics_served
@@ -26,7 +26,7 @@ from secagg.session.staging import vector_path
 from secagg.session.status import SessionStatus
 from secagg.system.files import write_synced
 from secagg.transcript import FILE_NAME
-from secagg.transport import Credentials
+from secagg.transport import Credentials, read_credentials
 
 T = TypeVar("T")
 LOOK_SECONDS = 1.0
@@ -131,7 +131,6 @@ class Monitor:
 
     async def __aenter__(self) -> Self:
         """Serve metrics, and begin to look."""
-        self._speaker.context |= {"party": self._credentials.name, "plan": self._plan.digest.hex()}
         if self._metrics is not None:
             self._open.enter_context(metrics_served(self._metrics, self.facts))
             self._speaker.say(f"metrics on http://{self._metrics}/metrics")
@@ -201,6 +200,14 @@ class Monitor:
     def _send(self, event: str, text: str) -> None:
         if self._hook is not None:
             self._hook.run({"event": event, "time": datetime.now(UTC).isoformat(), "text": text, **self.facts()})
+
+
+def name_in_log(speaker: Speaker, plan: Path, tls: Path) -> None:
+    """Add the party and its plan to every line of a log in JSON, as far as their files can be read."""
+    with contextlib.suppress(SecaggError):  # which the command itself reports
+        speaker.context["party"] = read_credentials(tls).name
+    with contextlib.suppress(SecaggError):
+        speaker.context["plan"] = read_plan(plan).digest.hex()
 
 
 def _name_of(error: BaseException | None) -> str:

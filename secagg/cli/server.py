@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import socket
@@ -14,7 +16,7 @@ import typer
 from secagg.cli.console import PartySpeaker, Speaker, absent_rows, rows_of, two_columns
 from secagg.cli.control import listening
 from secagg.cli.home import at_home
-from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, position_of, run_until_stopped
+from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, name_in_log, position_of, run_until_stopped
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
@@ -52,6 +54,7 @@ def server(
     SIGTERM stops it at once with all that was done kept (exit code 75); the same command goes on.
     """
     keep_to_owner()
+    name_in_log(speaker, plan, tls)
     if check:
         _check(speaker, plan, state, tls, listen, approvals)
         return
@@ -114,6 +117,7 @@ def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, ap
     setup = server_setup(plan, credentials)
     setup.facts.load_libraries()
     _require_open(setup, state)
+    _require_alone(state)
     content: dict[str, Any] = {
         "member": credentials.name,
         "plan_sha256": setup.plan.digest.hex(),
@@ -143,6 +147,17 @@ def _require_open(setup: RoundSetup, state: Path) -> None:
             raise BadInput(f"the plan's session is {ended}", remedy="make a new plan to run another")
 
 
+def _require_alone(state: Path) -> None:
+    """Raise BadInput where a server already runs over the state folder, and so holds the lock of a transcript in it."""
+    for path in state.glob(f"*/{FILE_NAME}"):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                remedy = "leave it running, or stop it (SIGTERM) before you start another"
+                raise BadInput(f"a server already runs over {state}", remedy=remedy) from None
+
+
 def _require_free(listen: str) -> None:
     """Raise BadInput unless this machine can listen on HOST:PORT now."""
     host, _, port = listen.rpartition(":")
@@ -151,8 +166,12 @@ def _require_free(listen: str) -> None:
             with socket.socket(family, kind) as found:
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 found.bind(address)
-    except (OSError, ValueError, OverflowError):
-        raise BadInput(f"cannot listen on {listen}", remedy="give a free HOST:PORT of this machine") from None
+    except (OSError, ValueError, OverflowError) as error:
+        problem, remedy = f"cannot listen on {listen}", "give a free HOST:PORT of this machine"
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            problem += ": a process already listens there, such as a running server"
+            remedy = f"stop it, or {remedy}"
+        raise BadInput(problem, remedy=remedy) from None
 
 
 def _require_writable(state: Path) -> None:

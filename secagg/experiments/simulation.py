@@ -225,10 +225,13 @@ def simulate(
 
     >>> simulate(x, y, clients=10, partition="dirichlet:0.1").evaluation  # doctest: +SKIP
     """
+    if on_round is not None and not callable(on_round):
+        raise BadInput(f"on_round cannot be of type {type(on_round).__name__}", remedy="give a function, or None")
     dataset, settings = given_data(features, (labels, test_features, test_labels, classes), settings)
     chosen = SimulationSettings.from_values(settings)
     with one_blas_thread():
-        return simulate_dataset(dataset, chosen, Callbacks(playing=watcher_for(on_round) if on_round else None))
+        watcher = None if on_round is None else watcher_for(on_round)
+        return simulate_dataset(dataset, chosen, Callbacks(playing=watcher))
 
 
 simulate.__doc__ = f"{simulate.__doc__}\n{SimulationSettings.listed()}"

@@ -43,6 +43,7 @@ from secagg.transcript import FILE_NAME, Journal
 from secagg.transport import Credentials, Link, greet, read_credentials, serve
 
 FAREWELL_SECONDS = 3.0
+ANSWERS_A_SECOND = 20  # that an endpoint sends at least
 Said = Callable[[str], None]
 
 
@@ -85,13 +86,13 @@ def server_setup(plan: Path, credentials: Credentials) -> RoundSetup:
     """Read a plan, and return its first round at the server. Raises BadInput for a plan that no server may run."""
     setup = RoundSetup.of(read_plan(plan), credentials.roster)
     if setup.plan.noise == NoiseFrom.AGGREGATOR and len(setup.context.helpers) < 2:
-        problem = "with this protection the server would open the exact sum"
-        raise BadInput(problem, remedy="let the clients add noise")
+        raise BadInput("with this protection the server would open the exact sum", remedy="let the clients add noise")
     return setup
 
 
-ANSWERS_A_SECOND = 20
-"""How many answers a server at its end sends at least, before it cuts off what is still under way."""
+def grace_of(parties: int, stopped: object) -> float:
+    """Return the seconds in which an endpoint, as it ends, may still send answers; one if it is `stopped`."""
+    return 1.0 if stopped else max(1.0, parties / ANSWERS_A_SECOND)
 
 
 class Server:
@@ -145,9 +146,8 @@ class Server:
         """Stop listening; all that must last is in the state folder. Answers that are under way are sent first."""
         if self._endpoint is not None:
             self.federation.end_calls()
-            seconds = 0.0 if stopped else len(self.credentials.roster.members) / ANSWERS_A_SECOND
             try:
-                await self._endpoint.stop(grace=max(1.0, seconds))
+                await self._endpoint.stop(grace_of(len(self.credentials.roster.members), stopped))
             finally:
                 self.federation.close()
 

@@ -273,10 +273,10 @@ def _trust(facts: PlanFacts) -> list[str]:
     if facts.protection.hides_vectors and _fewest_in_total(facts) - facts.plan.colluders <= 2:
         left = ""
         if facts.plan.noise == NoiseFrom.CLIENT:  # without colluders a plan counts on one share that another one knows
-            left = " Then the weaker promise is left." if facts.plan.colluders else " The promise holds all the same."
+            left = " Then the weaker promise holds." if facts.plan.colluders else " The promise holds all the same."
         lines.append(
-            "Danger: where only you and one other member in a total are honest, and that member learns what the others "
-            f"put in, it subtracts that and its own from the total and has your organisation's numbers.{left}"
+            "Danger: if only you and one other member in a total are honest, the others may tell that member their "
+            f"numbers. It can subtract these and its own from the total, and your organisation's numbers remain.{left}"
         )
     if facts.claim is None and facts.record_sums > 1:
         nearly = "Where a member misses one, the difference of two totals is nearly that member's numbers."
@@ -350,7 +350,9 @@ def _abort(facts: PlanFacts) -> list[str]:
     spent = ". Exact totals spend all of it"
     if facts.claim is not None:
         spent = f": ε = {format_epsilon(facts.claim.epsilon)} counts, with or without a result"
+    needed = f"if one of the {_members(facts.cohort_size)} of a round does not upload, the round ends for all of them"
     return [
+        *[f"Everybody is needed: {needed}, without a result."] * (facts.fewest == facts.cohort_size),
         "You can withdraw until your upload: decline, or start no client. Afterwards nothing can be taken back.",
         f"If the session aborts after your upload, your budget is spent{spent}.",
         "Further plans about the same data tell more; your ledger counts them, and your policy limits them.",

@@ -224,7 +224,7 @@ async def _parts(frame: bytes, vector: Path, start: int, size: int) -> AsyncIter
 
 _TIMEOUT = 5.0
 _CLOSES = 5
-"""Consecutive connections that the peer closes without a word, after which it counts as refusing."""
+"""Consecutive connections that close without a word, after which the peer counts as refusing, or as absent."""
 
 
 def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVER_INDEX) -> bytes:
@@ -233,7 +233,8 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     The call waits up to `wait` seconds for the peer to be there.
 
     A connection that closes without a word is tried again for some seconds, whatever `wait` is: a refusal looks like
-    that, and so does a server that is just being killed, and again.
+    that, and so does a server that is just being killed, and again. One that closes before the handshake is complete is
+    that of an absent server: a proxy in front of one accepts and closes.
 
     Raises NotNow when nobody is there; BadInput: not an address, no TLS 1.3, a certificate that is expired, of another
     authority, of another member than the one called or for another key than the roster pins, or this member's
@@ -245,7 +246,7 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
         raise BadInput(f"{address!r} is no server address", remedy="write HOST:PORT")
     deadline = time.monotonic() + wait
-    closed, said = 0, False
+    closed, cut, said = 0, 0, False
     while True:
         try:
             certificate, is_accepted = _handshake(credentials, host.strip("[]"), int(port), name)
@@ -260,15 +261,14 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
         except ssl.SSLCertVerificationError as error:
             problem = f"the certificate of {called} at {address} is refused: {error.verify_message}"
             raise BadInput(problem, remedy="check the address, this machine's clock and pki expiry") from None
-        except ssl.SSLError as error:
-            closed += 1
-            if closed == _CLOSES or not isinstance(error, ssl.SSLEOFError):
+        except OSError as error:
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 reason = error.reason or "no reason given"
                 raise BadInput(f"no TLS 1.3 session with {address} ({reason})", remedy=_remedy(reason)) from None
-        except OSError as error:
-            closed = 0
-            if time.monotonic() >= deadline:
-                raise NotNow(f"cannot reach {called} at {address} ({describe_error(error)}): is it running?") from None
+            closed, cut = 0, (cut + 1) * isinstance(error, ssl.SSLEOFError)
+            if time.monotonic() >= deadline and not 0 < cut < _CLOSES:
+                why = "it closes every connection" if cut else describe_error(error)
+                raise NotNow(f"cannot reach {called} at {address} ({why}): is it running?") from None
             if not said:
                 _log.warning("cannot reach %s at %s yet; trying for up to %.0f s", called, address, wait)
                 said = True

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.command import NEW_PLAN, Command, nothing_sent, write_records
+from tests.faults.proxy import Proxy
 from tests.transport.consortium import certify, certify_later
 from tests.worlds.rosters import enrol
 
@@ -154,6 +155,15 @@ def test_unreachable_server(secagg: Command, federation: Path, silent: str) -> N
     """A server that is not there is named with its address, and the same command may be run again."""
     complaint = refused(secagg, federation, code=75, server=silent)
     assert f"cannot reach the server at {silent}" in complaint
+    assert complaint.endswith("run the same command again to go on")
+
+
+def test_proxy_whose_server_is_away(secagg: Command, federation: Path, silent: str) -> None:
+    """A proxy that closes every connection, as its server is away, ends a client as an absent server does."""
+    with Proxy() as proxy:
+        address = proxy.listen(silent)
+        complaint = refused(secagg, federation, code=75, server=address)
+    assert f"cannot reach the server at {address}" in complaint
     assert complaint.endswith("run the same command again to go on")
 
 

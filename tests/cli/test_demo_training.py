@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from secagg.agreement.plan import read_plan
 from tests.cli.command import Command
 
 
@@ -40,6 +41,19 @@ def test_demo_takes_rounds_of_methods_that_have_some(secagg: Command, tmp_path: 
         said = secagg("demo", "--quiet", "--out", tmp_path / "demo", *given)
         assert said.code == 2
         assert "cannot take 'rounds=2'" in said.complaint
+
+
+def test_demo_takes_a_class_gate_and_tolerated_dropouts(secagg: Command, tmp_path: Path) -> None:
+    """The demo's plan has the gate and the dropouts that are asked for; the census is shown, and verifies."""
+    out = tmp_path / "demo"
+    given = ["--clients", "3", "--expand", "0", "--class-gate", "1", "--tolerate", "0"]
+    said = secagg("demo", "--quiet", "--out", out, *given)
+    assert said.code == 0, said.err
+    plan = read_plan(out / "plan.json")
+    assert (plan.dropouts, plan.method_parameters["gate"]) == (0, 2)
+    rows = dict(line.strip().split("  ", 1) for line in said.out.splitlines() if "  " in line.strip())
+    assert "coordinator received" in rows
+    assert rows["its transcript"].strip().startswith("verifies;")
 
 
 @pytest.mark.long

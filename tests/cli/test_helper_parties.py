@@ -2,14 +2,18 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from secagg.agreement.plan import NoiseFrom, write_plan
+from secagg.cli import helper
+from secagg.errors import ExitCode, SessionAborted
+from secagg.federation import FederationHelper, endpoints
 from secagg.plan_facts.planning import PlanChoices, PublicData, make_plan
 from secagg.privacy import Adjacency
 from secagg.randomness import OperatingSystem
-from secagg.transport import read_credentials
+from secagg.transport import Link, read_credentials
 from tests.cli.command import MEMBERS, NEW_PLAN, SERVER, Command, Said, nothing_sent
 from tests.cli.test_simulate import simulated
 
@@ -178,3 +182,36 @@ def test_simulate_has_it(secagg: Command, protection: str) -> None:
     content = simulated(secagg, "--protection", protection)
     assert content["protection"] == protection
     assert content["aggregate_sha256"] == simulated(secagg)["aggregate_sha256"]
+
+
+@pytest.mark.parametrize("is_well", [True, False], ids=["at_its_end", "after_a_failure"])
+def test_endpoint_of_an_aggregator_ends_as_the_server_does(
+    secagg: Command, consortium: Path, monkeypatch: pytest.MonkeyPatch, is_well: bool
+) -> None:
+    """An aggregator that has ended well leaves answers under way as long as a server does, one that fails a second."""
+    planned(consortium, "shared")
+    graces: list[float] = []
+
+    class Endpoint:
+        async def stop(self, grace: float) -> None:
+            graces.append(grace)
+
+    async def serve(*_: object) -> tuple[Endpoint, str]:
+        return Endpoint(), "127.0.0.1:1"
+
+    async def run(federation: FederationHelper, _: object) -> list[object]:
+        if not is_well:
+            raise SessionAborted("too few are left")
+        return [(federation.setup, SimpleNamespace(members=(), aggregate_sha256=b""))]
+
+    async def do_nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(helper, "serve", serve)
+    monkeypatch.setattr(helper, "compute_aside", do_nothing)
+    monkeypatch.setattr(Link, "check_plan", do_nothing)
+    monkeypatch.setattr(FederationHelper, "run", run)
+    monkeypatch.setattr(endpoints, "ANSWERS_A_SECOND", 1)
+    code = run_helper(secagg, consortium, "aggregator", "north").code
+    assert code == (ExitCode.DONE if is_well else ExitCode.ABORTED)
+    roster = read_credentials(consortium / "north").roster
+    assert graces == [len(roster.members) if is_well else 1.0]

@@ -3,13 +3,14 @@
 import json
 import shutil
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Command
-from tests.worlds.homes import CLIENTS, PROMISE, SERVER, found_homes, roles_of, words_of
+from tests.worlds.homes import CLIENTS, PROMISE, SERVER, found_homes, free_address, roles_of, words_of
 from tests.worlds.processes import PATIENCE, Party
 
 ROUNDS = ("--method", "fedavg", "--rounds", "2", "--epsilon", "8", "--delta", "1e-5", "--adjacency", "add-remove",
@@ -191,6 +192,27 @@ def test_approval_that_does_not_count_stops_no_server(secagg: Command, homes: Pa
     assert (said.code, list(said.json["approvals"]["refused"])) == (0, ["alice.approval"])
     warned = [line for line in said.err.splitlines() if "alice.approval" in line]
     assert [line.count("plan sign") for line in warned] == [1]
+
+
+def test_check_beside_a_running_server_says_that_one_runs(secagg: Command, homes: Path, tmp_path: Path) -> None:
+    """Over a running server's state folder, or on its port, a check ends with 2 and says that a server runs there."""
+    check = ("server", "--home", homes / SERVER, "--check")
+    running = Party.start(words_of(homes, SERVER, "server"), tmp_path / "said.txt")
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not ((said := tmp_path / "said.txt").exists() and "listening on" in said.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        state = f"a server already runs over {homes / SERVER / 'state'}; leave it running, or stop it (SIGTERM)"
+        for more in ((), ("--listen", free_address())):
+            found = secagg(*check, *more)
+            assert (found.code, state in found.complaint) == (2, True), found.complaint
+        found = secagg(*check, "--state", tmp_path / "other")
+        assert found.code == 2
+        assert "a process already listens there, such as a running server; stop it, or give a free" in found.complaint
+    finally:
+        running.kill()
+    assert secagg(*check).code == 0
 
 
 def test_check_finds_what_would_stop_a_server(secagg: Command, homes: Path) -> None:

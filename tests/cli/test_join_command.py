@@ -49,6 +49,13 @@ def test_next_command_is_that_of_the_role(secagg: Command, kits: Path, role: str
     assert (said.code, words in said.out.splitlines()[-1]) == (0, True)
 
 
+def test_server_is_not_counted_among_the_members(secagg: Command, kits: Path) -> None:
+    """`join` counts the clients of the roster as members, on the terminal and in JSON: the server is not one."""
+    words = ("join", kits / "kits" / "alice.kit", "--home", kits / "home" / "alice")
+    counted = re.search(r"^  members +(\d+)$", secagg(*words).out, re.MULTILINE)
+    assert (counted and int(counted[1]), secagg(*words, "--json", "-").json["members"]) == (len(MEMBERS),) * 2
+
+
 def test_another_kit_is_refused_in_one_line(secagg: Command, kits: Path) -> None:
     """Exit code 2, and nothing changed."""
     said = secagg("join", kits / "kits" / "bob.kit", "--home", kits / "home" / "alice")

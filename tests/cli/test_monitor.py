@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from secagg.agreement.plan import read_plan
 from secagg.cli import hook as hooks
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress, metrics_served
@@ -165,6 +166,31 @@ def test_json_log_is_json_to_the_last_line(world: World) -> None:
     (end,) = events(file)
     assert (end["event"], end["text"]) == ("not-now", lines[-1]["message"])
     assert json.loads((home / "state" / "last-end.json").read_text())["end"] == "not-now"
+
+
+@pytest.mark.parametrize("name", [SERVER, "alice"])
+def test_every_json_line_names_party_and_plan(world: World, name: str) -> None:
+    """A log in JSON has the party and the plan from its first line on, at the server and at a client."""
+    world.start(name, "--log-format", "json", *(["--wait", "0"] * (name == "alice")))
+    if name == SERVER:
+        world.until(lambda: "listening on" in world.said(SERVER), "the server listens")
+        world.stop(SERVER)
+    world.running[name].wait(PATIENCE)
+    plan = read_plan(world.folder / "plan.json").digest.hex()
+    lines = [json.loads(line) for line in world.said(name).splitlines()]
+    assert len(lines) > 1
+    assert {(each.get("party"), each.get("plan")) for each in lines} == {(name, plan)}
+
+
+def test_json_line_of_a_refusal_names_what_can_be_read(world: World) -> None:
+    """A client without a policy logs one line, with its party and plan; one without a plan logs its party alone."""
+    (world.folder / "alice" / "policy.toml").unlink()
+    found = []
+    for more in ((), ("--plan", str(world.folder / "nowhere"))):
+        world.start("alice", "--log-format", "json", *more)
+        assert world.running["alice"].wait(PATIENCE) == 2
+        found.append(json.loads(world.said("alice").splitlines()[-1]))
+    assert [(each.get("party"), "plan" in each) for each in found] == [("alice", True), ("alice", False)]
 
 
 @pytest.mark.long

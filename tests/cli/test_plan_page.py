@@ -208,7 +208,20 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
         {**PROMISE, "epsilon": 2.0, "noise": NoiseFrom.MEMBER, "method": "fedavg", "parameters": "sampling=0.1"},
         ["Each member trains with random noise.", "It protects from everybody,"],
     ),
-    "nobody may be missing": (FOUR, {**PROMISE, "epsilon": 4.0, "dropouts": 0}, ["A total of fewer than 4 members"]),
+    "nobody may be missing": (
+        FOUR,
+        {**PROMISE, "epsilon": 4.0, "dropouts": 0},
+        [
+            "A total of fewer than 4 members is never opened.",
+            "Everybody is needed: if one of the 4 members of a round does not upload,",
+            "the round ends for all of them, without a result.",
+        ],
+    ),
+    "nobody that is drawn may be missing": (
+        TWELVE,
+        {**PROMISE, **ROUNDS, "epsilon": 4.0, "dropouts": 0, "cohort": 8},
+        ["Everybody is needed: if one of the 8 members of a round does not upload,"],
+    ),
     "surplus kept": (
         FOUR,
         {**PROMISE, "epsilon": 4.0, "surplus_noise": SurplusNoise.KEEP},
@@ -223,7 +236,7 @@ OTHERS: dict[str, tuple[dict[str, str], dict[str, Any], list[str]]] = {
         {**PROMISE, "epsilon": 4.0, "colluders": 0, "dropouts": 1},
         [
             "as long as no member works together with coordinator.",
-            "organisation's numbers. The promise holds all the same.",
+            "organisation's numbers remain. The promise holds all the same.",
         ],
     ),
     "many exact rounds": (FOUR, {"method": "fedavg", "parameters": "rounds=3"}, ["Danger: totals of the same records"]),
@@ -255,6 +268,7 @@ def test_page_of_another_plan(name: str) -> None:
     said = text_of(facts_of(parties, **choices))
     assert [sentence for sentence in sentences if sentence not in said] == []
     assert ("plan new --dropouts 0" in said) == (name in ("surplus kept", "key holder"))
+    assert ("Everybody is needed" in said) == ("may be missing" in name)
 
 
 def test_figure_for_small_consortia_is_that_of_the_plan_they_could_have() -> None:

@@ -170,3 +170,10 @@ def test_what_a_listener_raises_reaches_the_caller(wine: Dataset) -> None:
     with pytest.raises(KeyError, match="the listener's own"):
         simulate(wine, method="fedavg", rounds=3, clients=3, parameters=DESCENT, on_round=stop)
     assert [each.number for each in told] == [1]
+
+
+@pytest.mark.parametrize("listener", ["x", "", 0])
+def test_listener_that_cannot_be_called_is_refused_before_anything_is_read(listener: Any) -> None:
+    """`simulate` refuses an `on_round` that is not a function, with a remedy, before it opens the data set."""
+    with pytest.raises(BadInput, match=r"on_round cannot be of type \w+; give a function, or None"):
+        simulate("no/such/file.csv", on_round=listener)

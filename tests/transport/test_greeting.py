@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from secagg.errors import BadInput, NotNow
-from secagg.transport import greet, read_credentials, serve
+from secagg.transport import greet, limits, read_credentials, serve
+from tests.faults.proxy import Proxy
 from tests.transport.consortium import Remembering, certify
+from tests.worlds.homes import free_address
 from tests.worlds.rosters import SERVER, enrol
 
 SETTINGS = bytes.fromhex("000000040000000000")
@@ -108,6 +110,21 @@ async def test_unreachable_server(consortium: Path) -> None:
     assert f"cannot reach the server at {address}" in line
 
 
+async def test_proxy_without_its_server_is_a_server_that_is_away(consortium: Path) -> None:
+    """A proxy that accepts and closes at once, as its server is away, counts as an absent server, and is waited for."""
+    there = free_address()
+    with Proxy() as proxy:
+        address = proxy.listen(there)
+        line = await refused(consortium / "alice", address, error=NotNow)
+        assert f"cannot reach the server at {address}" in line
+        waiting = asyncio.create_task(asyncio.to_thread(greet, read_credentials(consortium / "alice"), address, 60.0))
+        await asyncio.sleep(6 * limits.RETRY_SECONDS)
+        assert not waiting.done()
+        server, _ = await serve(read_credentials(consortium / SERVER), Remembering(), there)
+        await waiting
+        await server.stop(None)
+
+
 async def test_unknown_host(consortium: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that does not exist is said in one line."""
 
@@ -119,10 +136,10 @@ async def test_unknown_host(consortium: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_server_of_another_authority(consortium: Path, tmp_path: Path) -> None:
-    """A server whose certificate is of another authority is refused."""
+    """A server whose certificate is of another authority is refused at once, however long a member would wait."""
     enrol(tmp_path / "other", "alice")
     server, address = await serve(read_credentials(tmp_path / "other" / SERVER), Remembering(), "127.0.0.1:0")
-    assert "certificate of the server" in await refused(consortium / "alice", address)
+    assert "certificate of the server" in await refused(consortium / "alice", address, wait=600.0)
     await server.stop(None)
 
 
@@ -149,9 +166,9 @@ async def test_expired_member(consortium: Path, address: str) -> None:
 
 
 async def test_server_that_closes_every_connection(consortium: Path) -> None:
-    """A server that closes after every handshake refuses the member."""
+    """A server that closes after every handshake refuses the member, however long that one would wait."""
     async with listener(server_context(consortium / SERVER, ssl.TLSVersion.TLSv1_3)) as address:
-        assert "refuses this member's certificate" in await refused(consortium / "alice", address)
+        assert "refuses this member's certificate" in await refused(consortium / "alice", address, wait=600.0)
 
 
 @pytest.mark.parametrize("complete", [False, True], ids=["in_the_handshake", "after_the_handshake"])
@@ -162,17 +179,17 @@ async def test_server_that_goes_away_once(consortium: Path, complete: bool) -> N
 
 
 async def test_server_of_tls_1_2(consortium: Path) -> None:
-    """A server that speaks TLS 1.2 only is refused."""
+    """A server that speaks TLS 1.2 only is refused at once, however long a member would wait."""
     with blocking_listener(server_context(consortium / SERVER, ssl.TLSVersion.TLSv1_2)) as address:
-        line = await refused(consortium / "alice", address)
+        line = await refused(consortium / "alice", address, wait=600.0)
     assert "no TLS 1.3 session" in line
     assert "must speak TLS 1.3" in line
 
 
 async def test_something_else_listens(consortium: Path) -> None:
-    """A listener that speaks no TLS is said to be no secagg server, or not to be there, in one line."""
+    """A listener that closes every connection before a handshake counts as a server that is not there."""
     async with listener(None) as address:
-        await refused(consortium / "alice", address, error=(BadInput, NotNow))
+        assert "is it running?" in await refused(consortium / "alice", address, error=NotNow)
 
 
 async def test_client_of_tls_1_2(consortium: Path, address: str, coordinator: Remembering) -> None:
