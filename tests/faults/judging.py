@@ -20,7 +20,6 @@ from tests.faults.cells import Cell
 from tests.faults.playing import FULL, Played
 from tests.federation.deaths import expected_results, said_twice
 from tests.federation.outages import NOT_NOW, OVER, said_by
-from tests.worlds.processes import Processes
 from tests.worlds.rosters import SERVER
 
 
@@ -133,28 +132,29 @@ def _judged_abort(cell: Cell, played: Played) -> Judgement:
     return Judgement(Verdict.ABORTED, (reason,))
 
 
-def _is_confirmed_by_server(federation: Processes, name: str) -> bool:
-    """Whether the outcome that a party has is confirmed by the server's transcript, as `secagg confirm` takes it.
+def _is_confirmed(played: Played, name: str) -> bool:
+    """Whether a party ended unconfirmed, and the server's transcript confirms its outcome, as by `secagg confirm`.
 
     So does the operator of a party whose disk refused the last message of all, and which the server had waited for.
     """
-    last = _transcripts(federation.folder / SERVER / "state")[-1]
+    folder = played.federation.folder
+    if name == SERVER or played.codes[name] != NOT_NOW:
+        return False
     try:
-        confirm_from([last], federation.folder / name / "state")
+        _, was_confirmed = confirm_from([_transcripts(folder / SERVER / "state")[-1]], folder / name / "state")
     except BadInput:
         return False
-    return True
+    return not was_confirmed
 
 
 def _lost(cell: Cell, played: Played, rounds: dict[int, Outcome]) -> Iterator[str]:
     """Parties without the outcome, and clients that are not in each sum, although they came back in time."""
-    federation = played.federation
+    federation, codes = played.federation, played.codes
+    absent = {name for name, code in codes.items() if code and not (name == cell.party and _is_confirmed(played, name))}
     for name in federation.names:
         missed = [number for number in rounds if federation.roster.index(name) not in rounds[number].members]
         may_miss = cell.kind.is_absence and (name == cell.party)
-        is_here = played.codes[name] == 0 or (name == cell.party and _is_confirmed_by_server(federation, name))
-        if (missed or not is_here) and not may_miss:
-            yield f"{name} ended with {played.codes[name]}, and is not in rounds {missed}"
-    for name, code in played.codes.items():
-        if name not in federation.names and code != 0:
-            yield f"{name} ended with {code}"
+        if (missed or name in absent) and not may_miss:
+            yield f"{name} ended with {codes[name]}, and is not in rounds {missed}"
+    for name in sorted(absent - set(federation.names)):
+        yield f"{name} ended with {codes[name]}"
