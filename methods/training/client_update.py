@@ -274,7 +274,7 @@ class RecordGradients(ClientWork):
         inputs = program_inputs(local, self.program)
         total = np.zeros(self.program.size, dtype=np.int64)
         for gradients in record_gradients(self.program, state, inputs, examples.labels, tolerant=local.has_noise):
-            total += sum_of_records(gradients.astype(np.float64), self.clip, self.units)
+            total += sum_of_records(gradients, self.clip, self.units)
         return Contribution({GRADIENT: total, COUNT: np.array([len(examples)])})
 
     def mean(self, opened: OpenedTotal) -> Floats:

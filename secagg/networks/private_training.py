@@ -101,7 +101,7 @@ def dp_sgd(
         drawn = poisson_sample(len(labels), settings.sampling_rate, randomness)
         weights, total = row[: network.size], noise.copy()
         for gradients in record_gradients(network, weights, x[drawn], labels[drawn], tolerant=settings.sigma > 0):
-            total += sum_of_records(gradients.astype(np.float64), settings.clip, settings.levels)
+            total += sum_of_records(gradients, settings.clip, settings.levels)
         if watch is not None:
             watch(settings, noise, total)
         row = _step(network, row, total, settings)

@@ -30,7 +30,7 @@ def private(program, start, *others):
 
 def integers_of(gradients, clip, levels):
     """What gradients in float32, as training gives them, add to a step's sum."""
-    return sum_of_records(gradients.astype(np.float64), clip, levels)
+    return sum_of_records(gradients, clip, levels)
 
 
 def one_sum(records, labels, *, sampling_rate=1.0, sigma=0.0, levels=1000, name="step"):

@@ -179,6 +179,8 @@ def test_chunks_of_records_do_not_show():
     gradients = np.random.default_rng(0).normal(size=(700, 1000))
     integers = integers_of_records(gradients, 10.0, 4096)
     assert np.array_equal(integers_of_records(np.asfortranarray(gradients), 10.0, 4096), integers)
+    single = gradients.astype(np.float32)
+    assert np.array_equal(sum_of_records(single, 10.0, 4096), sum_of_records(single.astype(np.float64), 10.0, 4096))
     for row in (0, 261, 262, 699):
         assert np.array_equal(integers_of_records(gradients[[row]], 10.0, 4096)[0], integers[row])
     assert np.array_equal(sum_of_records(gradients, 10.0, 4096), integers.sum(axis=0))
@@ -237,11 +239,11 @@ def test_oversized_totals_are_refused():
 
 @pytest.mark.parametrize(
     ("gradients", "clip", "levels"),
-    [(np.zeros(3), 1.0, 8), (np.zeros((2, 3), np.float32), 1.0, 8), (np.zeros((2, 3)), 0.0, 8),
+    [(np.zeros(3), 1.0, 8), (np.zeros((2, 3), np.float16), 1.0, 8), (np.zeros((2, 3)), 0.0, 8),
      (np.zeros((2, 3)), 1.0, 0), (np.zeros((0, 3)), 0.0, 8), (np.zeros((2, 3)), 1.0, 2**26 + 1)],
 )  # fmt: skip
 def test_other_records_are_refused(gradients, clip, levels):
-    """Gradients are float64 rows, on a grid that exists."""
+    """Gradients are rows of float32 or float64, on a grid that exists."""
     for rule in (integers_of_records, sum_of_records):
         with pytest.raises(BadInput):
             rule(gradients, clip, levels)

@@ -34,6 +34,7 @@ from secagg.randomness import RandomSource
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Gradients = NDArray[np.float32] | NDArray[np.float64]
 
 MAX_LEVELS = 1 << 26
 """The most levels: squared lengths stay below 2⁵³, where float64 compares sums of squares of integers exactly."""
@@ -137,8 +138,8 @@ class UpdateEncoding:
         return Rotation(self.size, self.seed)
 
 
-def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
-    """Clip and round each record's float64 gradient, a row of (n, size), to int64, independently of other records.
+def integers_of_records(gradients: Gradients, clip: float, levels: int) -> Integers:
+    """Clip and round each record's gradient, a row of (n, size), to int64, independently of other records.
 
     Clipped to L2 length `clip`, which is `levels` grid units (1 to 2²⁶), and truncated toward zero; Σz² ≤ levels² is
     compared exactly. Zeros stand for a row with NaN or infinite entries, and for one that errors of float64 would leave
@@ -148,7 +149,7 @@ def integers_of_records(gradients: Floats, clip: float, levels: int) -> Integers
     return np.concatenate([none, *(rows.astype(np.int64) for rows in _chunks_of_records(gradients, clip, levels))])
 
 
-def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
+def sum_of_records(gradients: Gradients, clip: float, levels: int) -> Integers:
     """Add up the records' gradients, made integers by `integers_of_records`, exactly to int64 (size,), in small chunks.
 
     One record more or less moves it by an integer vector of length ≤ levels. |sum| ≤ n·levels ≤ 2⁵³ for at most 2²⁷
@@ -162,14 +163,14 @@ def sum_of_records(gradients: Floats, clip: float, levels: int) -> Integers:
     return total.astype(np.int64)
 
 
-def _chunks_of_records(gradients: Floats, clip: float, levels: int) -> Iterator[Floats]:
+def _chunks_of_records(gradients: Gradients, clip: float, levels: int) -> Iterator[Floats]:
     """Yield the integers of some records after those of others, in float64, which holds them exactly."""
     _check_grid(clip, levels)
-    if gradients.dtype != np.float64 or gradients.ndim != 2:
-        raise BadInput(f"gradients are float64 of (records, entries), got {gradients.dtype} of {gradients.shape}")
+    if gradients.dtype not in (np.float32, np.float64) or gradients.ndim != 2:
+        raise BadInput(f"gradients are floats of (records, entries), got {gradients.dtype} of {gradients.shape}")
     count = max(1, CHUNK_ENTRIES // max(1, gradients.shape[1]))
     for start in range(0, len(gradients), count):
-        scaled, _ = _on_grid(gradients[start : start + count], clip, levels)
+        scaled, _ = _on_grid(gradients[start : start + count].astype(np.float64, copy=False), clip, levels)
         np.trunc(scaled, out=scaled)
         scaled[[not is_within(row, levels**2) for row in scaled]] = 0.0
         yield scaled
