@@ -207,7 +207,8 @@ def name_in_log(speaker: Speaker, plan: Path, tls: Path) -> None:
     with contextlib.suppress(SecaggError):  # which the command itself reports
         speaker.context["party"] = read_credentials(tls).name
     with contextlib.suppress(SecaggError):
-        speaker.context["plan"] = read_plan(plan).digest.hex()
+        if plan.is_file():  # a pipe can be read once
+            speaker.context["plan"] = read_plan(plan).digest.hex()
 
 
 def _name_of(error: BaseException | None) -> str:

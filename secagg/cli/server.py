@@ -20,7 +20,7 @@ from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, nam
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
-from secagg.federation import Server, Stage, credentials_for, server_setup
+from secagg.federation import Server, Stage, credentials_for, server_setup, session_folder
 from secagg.plan_facts.countersigning import gather_approvals
 from secagg.scoring.card import card_of, classes_left_out, write_card
 from secagg.session import RoundSetup
@@ -117,7 +117,7 @@ def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, ap
     setup = server_setup(plan, credentials)
     setup.facts.load_libraries()
     _require_open(setup, state)
-    _require_alone(state)
+    _require_alone(session_folder(state, setup) / FILE_NAME)
     content: dict[str, Any] = {
         "member": credentials.name,
         "plan_sha256": setup.plan.digest.hex(),
@@ -147,15 +147,16 @@ def _require_open(setup: RoundSetup, state: Path) -> None:
             raise BadInput(f"the plan's session is {ended}", remedy="make a new plan to run another")
 
 
-def _require_alone(state: Path) -> None:
-    """Raise BadInput where a server already runs over the state folder, and so holds the lock of a transcript in it."""
-    for path in state.glob(f"*/{FILE_NAME}"):
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                remedy = "leave it running, or stop it (SIGTERM) before you start another"
-                raise BadInput(f"a server already runs over {state}", remedy=remedy) from None
+def _require_alone(transcript: Path) -> None:
+    """Raise BadInput where a server already runs this plan over this state, and so holds its transcript's lock."""
+    if not transcript.exists():
+        return
+    with transcript.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            remedy = "leave it running, or stop it (SIGTERM) before you start another"
+            raise BadInput(f"a server already runs over {transcript.parent.parent}", remedy=remedy) from None
 
 
 def _require_free(listen: str) -> None:

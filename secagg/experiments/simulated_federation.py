@@ -124,7 +124,9 @@ def _set_up(
     if DOMAINS in method_named(choices.method).parameters and not given.get(DOMAINS):  # those of the training records
         found = np.unique(dataset.train.columns.get(DOMAIN, np.zeros(0, dtype=np.str_)))
         choices = replace(choices, parameters=tuple({**given, DOMAINS: "+".join(found.tolist())}.items()))
-    setup = RoundSetup.of(make_plan(data, roster, choices, source), roster)
+    plan = make_plan(data, roster, choices, source)
+    digest_of_features = bytes.fromhex(features.map.backbone.digest)  # where a device extracted them, another one
+    setup = RoundSetup.of(replace(plan, backbone_digest=digest_of_features), roster)
     settings.refuse_dropouts(clients, clients - setup.facts.fewest)
     drawn = setup.seeded(digest("simulated draw", settings.seed.to_bytes(8, "big")))
     return drawn, keys, [*notes, *_of_grid(features.train, setup.plan.grid)]

@@ -82,6 +82,8 @@ def simulate_dataset(
     if isinstance(engine, Accelerator) and math.isfinite(settings.epsilon):
         problem = f"features that {engine.device} computes in batches carry no promise of epsilon {settings.epsilon:g}"
         raise BadInput(problem, remedy="leave out --device, or take --epsilon inf")
+    if isinstance(engine, Accelerator) and keep is not None:
+        raise BadInput("a device's features cannot go on from kept rounds", remedy="leave out --device or --keep")
     clock = Clock()
     features = Features.of(dataset, settings, callbacks.extracting, engine)
     clock.lap("features")

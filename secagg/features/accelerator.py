@@ -1,12 +1,14 @@
 """Extraction on a graphics card: an exported program runs on batches of one size, which zeros fill up.
 
-A batch's records are computed together there. That one record's features stay the same whatever is beside it is tried
-when a program is opened, not proven: such features are for results without noise.
+A batch's records are computed together there. That a record's features are the same at each place of a batch, and
+beside other records, is tried on one record when a program is opened. That proves nothing of others, so such features
+are for results without noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,12 @@ class Accelerator:
         if not there[self.device]():
             raise BadInput(f"torch finds no {self.device} device on this machine", remedy="leave out --device")
 
+    @property
+    def note(self) -> str:
+        """What every result from such features says of them."""
+        own = "that each record's are its own was tried on one record, not proven"
+        return f"the features were computed on {self.device}, {BATCH} records at a time: {own}"
+
     def digest_of(self, program: str) -> str:
         """Return the digest (SHA-256, hex) of what a program of this digest extracts here: its last bits are others."""
         return digest_of(f"secagg backbone v1: {program} on {self.device} in batches of {BATCH}")
@@ -68,3 +76,12 @@ class Accelerator:
             if progress is not None:
                 progress(start + len(records), len(inputs))
         return features
+
+
+def repeatable(device: str) -> AbstractContextManager[None]:
+    """Return a context in which cuDNN gives equal batches equal features, in full float32."""
+    import torch
+
+    if device != "cuda":
+        return nullcontext()
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from secagg.errors import BadInput, describe_error
-from secagg.features.accelerator import BATCH, Accelerator
+from secagg.features.accelerator import BATCH, Accelerator, repeatable
 from secagg.features.backbone import Features, Progress, row_by_row
 from secagg.features.cache import FeatureCache, recall
 from secagg.system.engines import Engine
@@ -171,7 +171,9 @@ class ProgramFile:
         if isinstance(engine, Accelerator):
             if takes[0] is not None:
                 raise BadInput(f"the backbone {path} takes one record at a time", remedy="leave out --device")
-            module, digest, device, count = engine.module_of(program), engine.digest_of(digest), engine.device, BATCH
+            digest, device, count = engine.digest_of(digest), engine.device, BATCH
+            with refusing_failures(f"cannot move the backbone {path} to {device}", remedy="leave out --device"):
+                module = engine.module_of(program)
         for operator, arguments in operations(program):  # in training some draw at random, or look at other records
             for name, value in arguments.items():
                 if (name in TRAINING and value is True) or (name == "dropout_p" and value):
@@ -180,14 +182,17 @@ class ProgramFile:
         shape = _matching_shape(path, input_shape, takes[1:])
         probe = np.linspace(0, 1, math.prod(shape), dtype=np.float32).reshape(shape)
         copies = np.repeat(probe[None], count, axis=0)
+        beside = np.concatenate([copies[:1], 1 - copies[1:-1] / 2, 0 * copies[1:]])[:count]  # others, then zeros
         with one_thread():
-            runs = [_run(module, copies, path.name, device) for _ in range(2)]
+            runs = [_run(module, copies, path.name, device), _run(module, beside, path.name, device)[:1]]
         once = runs[0][:1]
         if len({row.tobytes() for rows in runs for row in rows}) > 1:
             raise BadInput(f"the backbone {path} gives one record two different features", remedy=EVALUATION)
         places = "×".join(map(str, once.shape[1:]))
         note = f"the backbone {path.name} puts out a map of {places}, taken as {once.size} features; a mean over places"
-        notes = () if once.ndim == 2 else (f"{note} has fewer",)
+        notes: tuple[str, ...] = () if once.ndim == 2 else (f"{note} has fewer",)
+        if isinstance(engine, Accelerator):
+            notes += (engine.note,)
         how = (progress, cache, notes, engine, self.content)
         return FrozenNetwork(path.name, digest, once.size, module, shape, *how)
 
@@ -271,11 +276,11 @@ def _run(module: Callable[..., Any], records: NDArray[np.float32], name: str, de
 
     count = len(records)
     try:
-        with torch.inference_mode(), torch.backends.cudnn.flags(deterministic=True, allow_tf32=False):
+        with torch.inference_mode(), repeatable(device):
             output = module(torch.from_numpy(records).to(device))
         vectors = np.asarray(output.detach().cpu().numpy(), dtype=np.float64)
     except Exception as error:
-        remedy = "export it for a batch of 1 or a dynamic batch dimension"
+        remedy = "leave out --device" if count > 1 else "export it for a batch of 1 or a dynamic batch dimension"
         problem = f"the backbone {name} refuses a batch of {count}: {first_line(error)}"
         raise BadInput(problem, remedy=remedy) from error
     if vectors.ndim < 2 or vectors.shape[0] != count:

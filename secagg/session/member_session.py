@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from secagg.agreement.roster import SERVER_INDEX
 from secagg.encoding import Integers
@@ -72,6 +72,7 @@ from secagg.transcript import (
 )
 from secagg.wire import decode, tag_of
 
+T = TypeVar("T")
 VECTOR_FILE = "protected.bin"
 _GRACE_SECONDS = 60.0
 _LEAVING_SECONDS = 10.0
@@ -276,7 +277,7 @@ class MemberSession:
                 raise ProtocolViolation(SERVER_INDEX, f"there is nothing to do at {type(state).__name__}")
             if not isinstance(state, CollectingState):
                 return await self._work(state)
-            done = await self._work_unless_aborted(connection, self._work(state))
+            done = await self._unless_told(connection, self._work(state), (Abort,))
         except SessionAborted as error:
             await self._leave(connection, error)
             raise
@@ -285,11 +286,9 @@ class MemberSession:
             raise SessionAborted("the server has ended the session")
         return done
 
-    async def _work_unless_aborted(
-        self, connection: Connection, work: Coroutine[Any, Any, Transition]
-    ) -> Transition | bytes:
-        """Return the result of a helper's wait for clients, or the server's abort message if that comes before."""
-        working, hearing = asyncio.ensure_future(work), asyncio.ensure_future(self._hear_abort(connection))
+    async def _unless_told(self, server: Connection, work: Coroutine[Any, Any, T], ends: tuple[type, ...]) -> T | bytes:
+        """Return the result of work with other parties, or the server's message that ends it if that comes before."""
+        working, hearing = asyncio.ensure_future(work), asyncio.ensure_future(self._hear(server, ends))
         try:
             await asyncio.wait({working, hearing}, return_when=asyncio.FIRST_COMPLETED)
             return await (working if working.done() else hearing)
@@ -298,17 +297,17 @@ class MemberSession:
                 task.cancel()
             await asyncio.wait({working, hearing})
 
-    async def _hear_abort(self, connection: Connection) -> bytes:
-        """Return the server's signed abort message once there is one, however often the server is away meanwhile."""
+    async def _hear(self, connection: Connection, ends: tuple[type, ...]) -> bytes:
+        """Return the server's signed message of a class in `ends` once there is one, however often it is away."""
 
         async def ask() -> bytes:
-            while not (data := await connection.fetch(self._context.round_digest, tag_of(Abort), _GRACE_SECONDS)):
+            while not (data := await connection.fetch(self._context.round_digest, tag_of(ends[0]), _GRACE_SECONDS)):
                 pass
             return data
 
         while True:
             with contextlib.suppress(NotNow):
-                data, _ = await self._receiver.receive_signed(SERVER_INDEX, (Abort,), ask, connection.patience)
+                data, _ = await self._receiver.receive_signed(SERVER_INDEX, ends, ask, connection.patience)
                 return data
             await asyncio.sleep(_LEAVING_SECONDS)
 
@@ -335,17 +334,16 @@ class MemberSession:
         return {SERVER_INDEX: Delivery(SERVER_INDEX, 0, size)}
 
     async def _send_all(self, connections: Mapping[int, Connection], state: Any, frames: tuple[bytes, ...]) -> None:
-        """Send a state's frames. A helper that does not answer is ignored if the server already has an outcome."""
-        try:
+        """Send a state's frames. No helper needs to answer any more once the server has an outcome, or an abort."""
+
+        async def send() -> None:
             for frame in frames:
                 await self._send(connections, state, frame)
-        except ServerAway:
-            if not isinstance(state, ReceiptState):
-                raise
-            with contextlib.suppress(SecaggError):
-                if await connections[SERVER_INDEX].fetch(self._context.round_digest, tag_of(Outcome), 0.0):
-                    return
-            raise
+
+        if isinstance(state, ReceiptState):
+            await self._unless_told(connections[SERVER_INDEX], send(), (Outcome, Abort))
+        else:
+            await send()
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
         body = peek(frame)

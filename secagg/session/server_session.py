@@ -406,6 +406,7 @@ class ServerSession:
         try:
             result = await asyncio.to_thread(open_sum, setup, ready, folder, uploads)
             result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
+            self._protocol.sum_to_open = None  # it may hold a whole sum, and a plan has many rounds
         except SessionAborted as error:
             self._protocol.failure = error.reason
             return None

@@ -269,7 +269,7 @@ def greet(credentials: Credentials, address: str, wait: float, peer: int = SERVE
             if time.monotonic() >= deadline and not 0 < cut < _CLOSES:
                 why = "it closes every connection" if cut else describe_error(error)
                 raise NotNow(f"cannot reach {called} at {address} ({why}): is it running?") from None
-            if not said:
+            if wait and not said:
                 _log.warning("cannot reach %s at %s yet; trying for up to %.0f s", called, address, wait)
                 said = True
         time.sleep(limits.RETRY_SECONDS)

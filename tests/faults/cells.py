@@ -38,6 +38,11 @@ class Fault:
     is_absence: bool = False
     unable: str = ""
 
+    @property
+    def kills(self) -> bool:
+        """Whether the fault itself ends the party's process."""
+        return isinstance(self.inside, Killed) or (isinstance(self.inside, Jumping) and self.inside.dies)
+
 
 _NO_MOUNTS = "" if os.geteuid() == 0 and shutil.which("mount") else "a small disk is mounted, which only root may"
 _NO_CLOCK = "the clock of a single process cannot be set, and OpenSSL does not ask Python for it: not tried"

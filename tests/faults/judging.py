@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from secagg.errors import BadInput
+from secagg.errors import BadInput, TranscriptInvalid
 from secagg.ledger import Ledger
 from secagg.ledger.ledger import FILE_NAME as LEDGER_NAME
 from secagg.protection.messages import Outcome
@@ -17,6 +19,7 @@ from secagg.transcript import FILE_NAME, read_transcript
 from secagg.verification.transcript_series import verify_together
 from secagg.verification.verification import Trust, Verified
 from tests.faults.cells import Cell
+from tests.faults.inside import Refusing
 from tests.faults.playing import FULL, Played
 from tests.federation.deaths import expected_results, said_twice
 from tests.federation.outages import NOT_NOW, OVER, said_by
@@ -140,17 +143,20 @@ def _is_confirmed(played: Played, name: str) -> bool:
     folder = played.federation.folder
     if name == SERVER or played.codes[name] != NOT_NOW:
         return False
-    try:
-        _, was_confirmed = confirm_from([_transcripts(folder / SERVER / "state")[-1]], folder / name / "state")
-    except BadInput:
-        return False
-    return not was_confirmed
+    with tempfile.TemporaryDirectory() as copied:
+        state = shutil.copytree(folder / name / "state", Path(copied) / "state")  # what is judged stays as it is
+        try:
+            _, was_confirmed = confirm_from([_transcripts(folder / SERVER / "state")[-1]], state)
+        except (BadInput, TranscriptInvalid):
+            return False
+        return not was_confirmed
 
 
 def _lost(cell: Cell, played: Played, rounds: dict[int, Outcome]) -> Iterator[str]:
     """Parties without the outcome, and clients that are not in each sum, although they came back in time."""
     federation, codes = played.federation, played.codes
-    absent = {name for name, code in codes.items() if code and not (name == cell.party and _is_confirmed(played, name))}
+    confirms = {cell.party} if cell.kind.disk or isinstance(cell.kind.inside, Refusing) else set()
+    absent = {name for name, code in codes.items() if code and not (name in confirms and _is_confirmed(played, name))}
     for name in federation.names:
         missed = [number for number in rounds if federation.roster.index(name) not in rounds[number].members]
         may_miss = cell.kind.is_absence and (name == cell.party)

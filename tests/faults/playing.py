@@ -113,7 +113,7 @@ class Struck(Supervised):
     def note_end(self, party: str, code: int, now: float) -> None:
         """Start again whom the fault has ended; a disk that was full has room again before."""
         kind, is_faulty = self.cell.kind, party == self.cell.party
-        if is_faulty and code in (-signal.SIGKILL, UNKNOWN) and kind.inside is not None:
+        if is_faulty and code in (-signal.SIGKILL, UNKNOWN) and kind.kills:
             self._starts[party] = now
         elif is_faulty and code == BAD_INPUT and (kind.disk or kind.inside is not None):
             self.refusals += 1

@@ -60,22 +60,54 @@ def test_the_digest_names_the_device(program):
     assert digest == hashlib.sha256(f"secagg backbone v1: {file} on cpu in batches of 64".encode()).hexdigest()
 
 
-def test_a_program_that_sees_its_place_in_the_batch_is_refused(tmp_path):
-    """Features that depend on where a record stands in its batch are nobody's own."""
+@pytest.mark.parametrize("leak", ["place", "mean", "neighbour"])
+def test_a_program_that_mixes_the_records_of_a_batch_is_refused(tmp_path, leak):
+    """Features that depend on where a record stands in its batch, or on what is beside it, are nobody's own."""
     import torch
 
-    class Numbered(torch.nn.Module):
-        """Adds its number in the batch to each record."""
+    class Mixing(torch.nn.Module):
+        """Adds to each record what is of its batch."""
 
         def forward(self, records):
             """(n, d) → (n, d)."""
-            return records + torch.arange(records.shape[0]).unsqueeze(1)
+            if leak == "place":
+                return records + torch.arange(records.shape[0]).unsqueeze(1)
+            return records - (records.mean(0, keepdim=True) if leak == "mean" else records.roll(-1, 0))
 
-    path, sizes = tmp_path / "numbered.pt2", ({0: torch.export.Dim("batch")},)
-    torch.export.save(torch.export.export(Numbered(), (torch.rand(2, 3),), dynamic_shapes=sizes), path)
+    path, sizes = tmp_path / "mixing.pt2", ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(Mixing(), (torch.rand(2, 3),), dynamic_shapes=sizes), path)
     assert open_backbone(str(path), (3,)).dimension == 3
     with pytest.raises(BadInput, match="gives one record two different features"):
         open_backbone(str(path), (3,), engine=Accelerator("cpu"))
+
+
+def test_results_say_where_features_come_from(program):
+    """Notes and plan of a result name the device: its digest is not the program's own."""
+    path = program("net.pt2", channels=1, batch=2, dynamic=True)
+    settings = SimulationSettings(backbone=str(path), clients=2)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    on_device = simulate_dataset(open_dataset("digits"), settings, engine=Accelerator("cpu"))
+    assert any("computed on cpu, 64 records at a time" in note for note in on_device.notes)
+    plan = on_device.federated.setup.plan
+    assert plan.backbone_digest.hex() == Accelerator("cpu").digest_of(digest) != digest
+
+
+def test_rounds_of_two_devices_are_not_mixed(program, tmp_path):
+    """Rounds that were kept go on with the features that they began with, or not at all."""
+    settings = SimulationSettings(backbone=str(program("net.pt2", channels=1, batch=2, dynamic=True)))
+    with pytest.raises(BadInput, match="leave out --device or --keep"):
+        simulate_dataset(open_dataset("digits"), settings, engine=Accelerator("cpu"), keep=tmp_path)
+
+
+def test_a_device_without_room_says_so(program, monkeypatch):
+    """A program that does not fit onto the device is refused with what to do."""
+
+    def full(*_):
+        raise MemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("torch.export.passes.move_to_device_pass", full)
+    with pytest.raises(BadInput, match=r"cannot move the backbone .* out of memory; leave out --device"):
+        open_backbone(str(program("net.pt2", batch=2, dynamic=True)), (8, 8, 3), engine=Accelerator("cpu"))
 
 
 def test_what_cannot_run_in_batches_is_refused(program):

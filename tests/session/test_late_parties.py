@@ -139,3 +139,26 @@ async def test_client_that_lost_its_last_receipt_has_the_outcome(
     world = shared(tmp_path, step_seconds=3)
     check_sum(world, await ComesBack(world).run(), EVERYONE)
     assert lost
+
+
+async def test_client_waits_for_no_aggregator_once_there_is_an_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client whose last receipt was lost asks an aggregator that is silent, and fetches the outcome all the same."""
+    upload, asked = Wire.upload, []
+
+    async def silent(self: Wire, frame: bytes, vector: Path, start: int, size: int) -> bytes:
+        is_silent = (self._member, self._receiver) == (2, LAST)
+        if is_silent and asked:
+            await asyncio.Event().wait()
+        reply = await upload(self, frame, vector, start, size)
+        if is_silent:
+            asked.append(reply)
+            return b""  # as if lost on the way: it is asked again
+        return reply
+
+    monkeypatch.setattr(Wire, "upload", silent)
+    world = shared(tmp_path, step_seconds=3)
+    async with asyncio.timeout(60):
+        check_sum(world, await SessionRun(world).run(), EVERYONE)
+    assert asked
