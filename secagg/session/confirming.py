@@ -77,9 +77,8 @@ def _confirmation(setup: RoundSetup, outcome: Outcome, frames: Iterable[bytes]) 
     if len(valid) < enough:
         names = setup.roster.name
         held = f" ({', '.join(map(names, sorted(valid)))})" if valid else ""
-        problem = (
-            f"the files hold {len(valid)} of the {enough} acknowledgements that confirm this party's outcome{held}"
-        )
+        few = f"the files hold {len(valid)} of the {enough} acknowledgements"
+        problem = f"{few} that confirm this party's outcome{held}"
         problem += f": one {reasons[0]}" if reasons else ""
         others = ", ".join(map(names, sorted(confirmers - valid.keys())))
         raise BadInput(problem, remedy=f"add the transcript of this round of {others}")

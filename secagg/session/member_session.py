@@ -340,10 +340,15 @@ class MemberSession:
             for frame in frames:
                 await self._send(connections, state, frame)
 
-        if isinstance(state, ReceiptState):
+        if not isinstance(state, ReceiptState):
+            return await send()
+        try:
             await self._unless_told(connections[SERVER_INDEX], send(), (Outcome, Abort))
-        else:
-            await send()
+        except ServerAway:
+            with contextlib.suppress(SecaggError):
+                if await connections[SERVER_INDEX].fetch(self._context.round_digest, tag_of(Outcome), 0.0):
+                    return None
+            raise
 
     async def _send(self, connections: Mapping[int, Connection], state: Any, frame: bytes) -> None:
         body = peek(frame)
@@ -359,9 +364,8 @@ class MemberSession:
             if body.receiver == SERVER_INDEX:
                 await self._send_to_server(frame, upload, connection.patience)
             else:
-                reply, answer = await self._receiver.receive_signed(
-                    body.receiver, (state.receipt,), upload, connection.patience
-                )
+                asked = self._receiver.receive_signed(body.receiver, (state.receipt,), upload, connection.patience)
+                reply, answer = await asked
                 state.check_receipt(self._context, payload_of(answer, state.receipt))
                 self._transcript.received(reply)
 
@@ -455,9 +459,7 @@ class MemberSession:
             evidence = payload_of(self._transcript.open_servers(data), state.evidence)
             self._transcript.received(data)
             if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):
-                return SessionAborted(
-                    f"{', '.join(liars)} signed a receipt for this upload and left it out; the transcript is the proof"
-                )
+                return SessionAborted(f"{', '.join(liars)} signed a receipt for this upload and left it out")
         return error
 
     async def _acknowledge(self, connection: Connection) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from secagg.errors import ServerAway, SessionAborted
 from secagg.protection.messages import Outcome
-from secagg.transcript import Journal
+from secagg.transcript import Journal, peek, read_transcript
 from tests.session.test_helper_sessions import EVERYONE, check_sum
 from tests.worlds.crashes import Crash, Fuse
 from tests.worlds.session import SessionRun, SimulatedSession, Wire, make_session
@@ -162,3 +162,20 @@ async def test_client_waits_for_no_aggregator_once_there_is_an_outcome(
     async with asyncio.timeout(60):
         check_sum(world, await SessionRun(world).run(), EVERYONE)
     assert asked
+
+
+@pytest.mark.parametrize(
+    ("how", "done"),
+    [({"absent": (4,)}, "joined"), ({"leaving": {4: "Dealing"}}, "dealt shares")],
+    ids=["absent", "leaving"],
+)
+async def test_nobody_uploads_for_a_sum_that_cannot_be(tmp_path: Path, how: dict[str, Any], done: str) -> None:
+    """Where fewer have joined, or dealt shares, than a sum takes, the session ends before anybody uploads."""
+    world = make_session(tmp_path, clients=4, protection="masked", dropouts=0, join_seconds=1, step_seconds=1)
+    ending = await SessionRun(world).run(**how)
+    assert isinstance(ending.server, SessionAborted)
+    assert f"only 3 of 4 clients {done}; at least 4 are needed" in ending.server.reason
+    sent = [peek(each.content).step for client in (1, 2, 3) for each in read_transcript(world.transcript(client))
+            if each.kind == "sent"]  # fmt: skip
+    assert sent
+    assert "UploadHeader" not in sent

@@ -169,7 +169,7 @@ class AwaitingKeys(CollectingStep[KeyAdvertisement]):
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        super().__init__(context.clients, bind.thresholds_of(context).signatures)
+        super().__init__(context.clients, bind.thresholds_of(context).survivors)
 
     def check(self, member: int, incoming: KeyAdvertisement) -> None:
         if incoming.member != member or not bind.advertisement_is_signed(self._context, incoming):
@@ -195,12 +195,11 @@ class _AwaitingDealings(CollectingStep[Dealing]):
     awaits: ClassVar[type] = Dealing
 
     def __init__(self, context: SessionContext, directory: Directory) -> None:
-        thresholds = bind.thresholds_of(context)
         self._context = context
-        super().__init__(directory.members, thresholds.signatures)
+        super().__init__(directory.members, bind.thresholds_of(context).survivors)
         self._directory = directory
         self._binding = bind.session_binding(context, directory.digest)
-        self._graph = NeighbourGraph(directory.members, directory.digest, thresholds)
+        self._graph = NeighbourGraph(directory.members, directory.digest, bind.thresholds_of(context))
 
     def check(self, member: int, incoming: Dealing) -> None:
         identity = self._context.identities[member]
