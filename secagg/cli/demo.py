@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,7 +87,8 @@ def demo(
     more = {"refine": AUTO if refine is None else refine, "class_gate": class_gate, "dropouts": tolerate}
     choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, **more)
     warn_of_programs(speaker, (), [parameters])
-    stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
+    with _in_place_of(out, speaker):
+        stage = replace(_set_the_stage(out, clients, choices), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
@@ -172,14 +174,28 @@ def _choices(method: str, parameters: str, expand: int | None, **fixed: Any) -> 
     return replace(choices, parameters=tuple(given.items()), rounds=None)
 
 
-def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speaker) -> _DemoFolders:
-    """Write certificates, roster, plan, policies and each member's records into folders under `out`."""
+@contextmanager
+def _in_place_of(out: Path, speaker: Speaker) -> Iterator[None]:
+    """Remove an earlier demo once the new one is set up; put it back if that is refused, and leave nothing else."""
+    earlier = out.with_name(f"{out.name}.earlier")
     if out.exists():
         if any(out.iterdir()) and not (out / "plan.json").exists():
             raise BadInput(f"{out} is not empty and not a demo's folder", remedy="choose another with --out")
         if any(out.iterdir()):
             speaker.say(f"{out}/ holds an earlier demo, which is removed now; --out keeps both")
-        shutil.rmtree(out)
+        out.rename(earlier)
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out, ignore_errors=True)
+        if earlier.exists():
+            earlier.rename(out)
+        raise
+    shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> _DemoFolders:
+    """Write certificates, roster, plan, policies and each member's records into folders under `out`."""
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
     helpers = protection_named(choices.protection).helper_roles

@@ -72,3 +72,15 @@ def test_demo_draws_cohorts(secagg: Command, tmp_path: Path, protection: str) ->
     transcripts = sorted(out.glob("coordinator/state/*/transcript.log"))
     assert len(transcripts) == 4
     assert secagg("verify", "--plan", out / "plan.json", *transcripts).code == 0
+
+
+def test_refused_demo_leaves_what_was_there(secagg: Command, tmp_path: Path) -> None:
+    """A demo whose plan cannot be leaves an earlier one as it is, and nothing where there was none."""
+    out = tmp_path / "demo"
+    for before in ({}, {"plan.json": "an earlier demo's", "report.json": "its report"}):
+        for name, text in before.items():
+            out.mkdir(exist_ok=True)
+            (out / name).write_text(text)
+        said = secagg("demo", "--quiet", "--out", out, "--class-gate", "6")
+        assert said.code == 2
+        assert {path.name: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
