@@ -20,10 +20,11 @@ from secagg.cli.monitor import HookOption, MetricsOption, Monitor, Position, nam
 from secagg.cli.options import ModelOption, PlanOption, PluginOption, StateOption, TlsOption
 from secagg.cli.plan_approval import content_of
 from secagg.errors import BadInput
-from secagg.federation import Server, Stage, credentials_for, server_setup, session_folder
+from secagg.federation import Server, Stage, credentials_for, server_setup
 from secagg.plan_facts.countersigning import gather_approvals
 from secagg.scoring.card import card_of, classes_left_out, write_card
 from secagg.session import RoundSetup
+from secagg.session.attachments import folder_name
 from secagg.session.outcome import AGGREGATE_FILE, HEAD_FILE, RESULT_FILE, TORCH_FILE
 from secagg.session.status import status_of
 from secagg.system.files import keep_to_owner, write_synced
@@ -117,7 +118,7 @@ def _check(speaker: Speaker, plan: Path, state: Path, tls: Path, listen: str, ap
     setup = server_setup(plan, credentials)
     setup.facts.load_libraries()
     _require_open(setup, state)
-    _require_alone(session_folder(state, setup) / FILE_NAME)
+    _require_alone(state / folder_name(setup.context.round_digest) / FILE_NAME)
     content: dict[str, Any] = {
         "member": credentials.name,
         "plan_sha256": setup.plan.digest.hex(),

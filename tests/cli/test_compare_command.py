@@ -28,6 +28,7 @@ def test_takes_what_simulate_takes() -> None:
         "seed",
         "processes",
         "curves",
+        "device",
         "keep",
         "save",
     }

@@ -33,7 +33,7 @@ def test_takes_what_simulate_takes() -> None:
     """Every option of simulate is there with its default and help; sweeps count, run and draw by themselves."""
     offered = inspect.signature(sweep).parameters
     simulated = inspect.signature(simulate, eval_str=True).parameters
-    assert set(simulated) - set(offered) == {"seed", "processes", "curves", "keep", "save"}
+    assert set(simulated) - set(offered) == {"seed", "processes", "device", "curves", "keep", "save"}
     for name in AXES:
         default = simulated[name].default
         flag = isinstance(default, bool)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,24 @@ GONE = 2
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One client leaves for good before it asks for the first outcome; the others take a while over every upload."""
-    fetch = Wire.fetch
+    """One client leaves for good once it has uploaded to both aggregators; the others upload slowly."""
+    fetch, upload, uploaded = Wire.fetch, Wire.upload, set[int]()
+
+    async def upload_and_note(self: Wire, *arguments: Any) -> bytes:
+        reply = await upload(self, *arguments)
+        if self._member == GONE:
+            uploaded.add(self._receiver)
+        return reply
 
     async def fetch_or_leave(self: Wire, plan: bytes, step: str, seconds: float) -> bytes:
-        if self._member == GONE and step == "Outcome":
+        if self._member == GONE and step == "Outcome" and len(uploaded) == 2:
             raise Left
         frame = await fetch(self, plan, step, seconds)
         if step == "SessionKeys" and self._member in EVERYONE:
             await asyncio.sleep(0.5)
         return frame
 
+    monkeypatch.setattr(Wire, "upload", upload_and_note)
     monkeypatch.setattr(Wire, "fetch", fetch_or_leave)
 
 
