@@ -44,7 +44,7 @@ class Accelerator:
 
     @property
     def note(self) -> str:
-        """What every result from such features says of them."""
+        """The note of every result from such features."""
         own = "that each record's are its own was tried on one record, not proven"
         return f"the features were computed on {self.device}, {BATCH} records at a time: {own}"
 
