@@ -87,8 +87,7 @@ def demo(
     more = {"refine": AUTO if refine is None else refine, "class_gate": class_gate, "dropouts": tolerate}
     choices = _choices(method, parameters, expand, cohort=cohort, protection=protection, epsilon=epsilon, **more)
     warn_of_programs(speaker, (), [parameters])
-    with _in_place_of(out, speaker):
-        stage = replace(_set_the_stage(out, clients, choices), model=next(iter(files_in(parameters)), None))
+    stage = replace(_set_the_stage(out, clients, choices, speaker), model=next(iter(files_in(parameters)), None))
     speaker.say(f"{clients} members enrolled, plan {stage.plan.digest.hex()[:16]}…, files in {out}/")
     begun = time.perf_counter()
     results = asyncio.run(run_processes(stage, speaker))
@@ -194,7 +193,13 @@ def _in_place_of(out: Path, speaker: Speaker) -> Iterator[None]:
     shutil.rmtree(earlier, ignore_errors=True)
 
 
-def _set_the_stage(out: Path, clients: int, choices: PlanChoices) -> _DemoFolders:
+def _set_the_stage(out: Path, clients: int, choices: PlanChoices, speaker: Speaker) -> _DemoFolders:
+    """Set up a demo in place of an earlier one."""
+    with _in_place_of(out, speaker):
+        return _write_stage(out, clients, choices)
+
+
+def _write_stage(out: Path, clients: int, choices: PlanChoices) -> _DemoFolders:
     """Write certificates, roster, plan, policies and each member's records into folders under `out`."""
     dataset = open_dataset("digits")
     members = tuple(f"clinic-{number}" for number in range(1, clients + 1))
