@@ -307,8 +307,7 @@ class MemberSession:
 
         while True:
             with contextlib.suppress(NotNow):
-                data, _ = await self._receiver.receive_signed(SERVER_INDEX, ends, ask, connection.patience)
-                return data
+                return (await self._receiver.receive_signed(SERVER_INDEX, ends, ask, connection.patience))[0]
             await asyncio.sleep(_LEAVING_SECONDS)
 
     def _keep(self, transition: Transition) -> tuple[Any, tuple[bytes, ...]]:
@@ -459,7 +458,8 @@ class MemberSession:
             evidence = payload_of(self._transcript.open_servers(data), state.evidence)
             self._transcript.received(data)
             if liars := state.broken_by(self._context, self._transcript.payloads(state.receipt), evidence):
-                return SessionAborted(f"{', '.join(liars)} signed a receipt for this upload and left it out")
+                lie = f"{', '.join(liars)} signed a receipt for this upload and left it out"
+                return SessionAborted(f"{lie}; the transcript is the proof")
         return error
 
     async def _acknowledge(self, connection: Connection) -> None:

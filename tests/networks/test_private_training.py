@@ -28,11 +28,6 @@ def private(program, start, *others):
     return dp_sgd(public(program), public(start), *others).value
 
 
-def integers_of(gradients, clip, levels):
-    """What gradients in float32, as training gives them, add to a step's sum."""
-    return sum_of_records(gradients, clip, levels)
-
-
 def one_sum(records, labels, *, sampling_rate=1.0, sigma=0.0, levels=1000, name="step"):
     """The integers that one step of the softmax program adds up, with its noise: rate and denominator leave them."""
     clip = 0.5
@@ -65,10 +60,10 @@ def test_without_noise_and_sampling_it_is_sgd_of_clipped_gradients(program):
 )
 def test_no_record_moves_the_sum_by_more_than_the_levels(gradients, clip, levels):
     """Whatever its gradient, leaving a record out moves the integers by at most `levels`, in exact arithmetic."""
-    whole = integers_of(gradients, clip, levels)
+    whole = sum_of_records(gradients, clip, levels)
     assert whole.dtype == np.int64
     for record in range(4):
-        moved = whole - integers_of(np.delete(gradients, record, axis=0), clip, levels)
+        moved = whole - sum_of_records(np.delete(gradients, record, axis=0), clip, levels)
         assert sum(int(each) ** 2 for each in moved) <= levels**2
 
 
@@ -76,25 +71,25 @@ def test_no_record_moves_the_sum_by_more_than_the_levels(gradients, clip, levels
 def test_integers_of_a_record_do_not_depend_on_the_others(size):
     """The sum of many records is that of their own integers, each made alone: their lengths round alike."""
     gradients = np.random.default_rng(size).normal(size=(41, size)).astype(np.float32)
-    alone = np.array([integers_of(gradients[row : row + 1], 0.9, 1 << 26) for row in range(41)])
+    alone = np.array([sum_of_records(gradients[row : row + 1], 0.9, 1 << 26) for row in range(41)])
     for kept in (slice(0, 41), slice(5, 41), slice(0, 41, 3)):
-        assert integers_of(gradients[kept], 0.9, 1 << 26).tolist() == alone[kept].sum(axis=0).tolist()
+        assert sum_of_records(gradients[kept], 0.9, 1 << 26).tolist() == alone[kept].sum(axis=0).tolist()
 
 
 @given(arrays(np.float32, 5, elements=st.integers(-1000, 1000).map(lambda number: number / 8)))
 def test_short_record_is_cut_towards_zero(gradient):
     """A gradient within the clip becomes its multiple by levels/clip, each entry without its fraction."""
     expected = [int(Fraction(float(each)) * 4096 / 512) for each in gradient]
-    assert integers_of(gradient[None], 512.0, 4096).tolist() == expected
+    assert sum_of_records(gradient[None], 512.0, 4096).tolist() == expected
     entries = [int(Fraction(float(each)) * 3 / 512) for each in gradient]
-    assert integers_of(gradient[None], 512.0, 3).tolist() == entries
+    assert sum_of_records(gradient[None], 512.0, 3).tolist() == entries
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_gradient_that_is_not_finite_adds_nothing(bad):
     """NaN or an infinity makes that row zero, and no other."""
     rows = np.array([[3.0, 4.0], [bad, 1.0], [-0.5, 0.25]], dtype=np.float32)
-    assert integers_of(rows, 5.0, 500).tolist() == [250, 425]
+    assert sum_of_records(rows, 5.0, 500).tolist() == [250, 425]
 
 
 def test_long_record_counts_as_one_of_the_clip():
