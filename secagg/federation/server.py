@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from secagg.crypto.signatures import SigningKey
-from secagg.errors import MalformedMessage, OtherPlan, ProtocolViolation
+from secagg.errors import BadInput, MalformedMessage, OtherPlan, ProtocolViolation
 from secagg.plan_facts.facts import may_return, patience
 from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
@@ -47,6 +47,7 @@ class FederationServer:
         self._rounds: Rounds[Outcome] = Rounds(setup)
         self._reading: set[int] = set()
         self._done = 0
+        self._disk_failures: list[BadInput] = []
         self._have_result: set[int] = set()
         self._handed = asyncio.Event()
         try:
@@ -206,7 +207,9 @@ class FederationServer:
             folder = session_folder(self._state, setup)
             note_plan(self._state, setup.plan, self._identity)
             journal = self._open_files.enter_context(closing(Journal(folder / FILE_NAME)))
-            session = ServerSession(setup, self._identity, folder, journal, self._rounds.dropped_out)
+            session = ServerSession(
+                setup, self._identity, folder, journal, self._rounds.dropped_out, self._disk_failures
+            )
             drop_openings(self._state, self._rounds.done)
             stage = self._stages[setup.context.round_digest] = Stage(setup, folder, session)
             if (outcome := stage.session.outcome) is not None:

@@ -63,6 +63,7 @@ class ServerSession:
     """One session at the server, with the methods that answer members' calls from the network.
 
     `dropped_out` are clients that an earlier round left behind: the session does not wait for those that are in it.
+    `disk_failures` is one list for all sessions of a process: where the disk refuses a record of one, all of them end.
     Methods that change the protocol, or read several values of it, take turns: a thread checks long messages.
     """
 
@@ -73,6 +74,7 @@ class ServerSession:
         folder: Path,
         journal: Journal,
         dropped_out: AbstractSet[int] = frozenset(),
+        disk_failures: list[BadInput] | None = None,
     ) -> None:
         self._setup = setup
         self._identity = identity
@@ -84,7 +86,7 @@ class ServerSession:
         self._outbox = _Outbox(setup, identity, journal, self._protocol, self._write)
         self._log = _StepLog(setup, self._protocol)
         self._deadline: Deadline | None = None
-        self._disk_failure: BadInput | None = None
+        self._disk_failures = [] if disk_failures is None else disk_failures
         self._changed, self._published = asyncio.Event(), asyncio.Event()
         self._is_over = False
         self._turn = asyncio.Lock()
@@ -429,14 +431,14 @@ class ServerSession:
         try:
             self._journal.append(kind, content)
         except BadInput as error:
-            self._disk_failure = error
+            self._disk_failures.append(error)
             self._wake()
             raise
 
     def _require_disk(self) -> None:
         """Raise BadInput once the disk has refused a record: what memory holds since then was never accepted."""
-        if self._disk_failure is not None:
-            raise self._disk_failure
+        if self._disk_failures:
+            raise self._disk_failures[0]
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.

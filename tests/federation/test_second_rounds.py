@@ -1,5 +1,6 @@
 """Plans of several sums with aggregators or a key holder: each round a session of its own, with the same parties."""
 
+import asyncio
 import math
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 
 from secagg.agreement.plan import NoiseFrom
+from secagg.agreement.roster import SERVER_INDEX
+from secagg.errors import BadInput
 from secagg.federation import client
-from secagg.session import RoundSetup, contribution_of
+from secagg.session import RoundSetup, contribution_of, server_session
 from secagg.verification.transcript_series import verify_transcript
 from tests.session.noise_checks import check_noise
-from tests.worlds.federation import Ending, SimulatedFederation, opened, run_federation
+from tests.worlds.federation import Ending, FederationRun, SimulatedFederation, opened, run_federation
 from tests.worlds.hosts import Left
 from tests.worlds.setups import WIDE, exact
 
@@ -126,3 +129,39 @@ async def test_server_killed_between_and_in_rounds(
     assert played.restarts == 2
     assert not any(beyond.any() for beyond in totals(world, played))
     check_transcripts(world, played)
+
+
+class FullForTheLast(FederationRun):
+    """A run in which member 4 acknowledges round 1 once round 2 collects, and the disk refuses what that writes."""
+
+    is_full = True
+
+    async def pause(self, member: int, plan: bytes, step: str) -> None:
+        """Have the member wait for round 2, and fill the disk of round 1."""
+        if self.is_full and (member, self.number_of(plan), step) == (4, 1, "Acknowledgement"):
+            server = self.hosts[SERVER_INDEX].session
+            while True:
+                if len(server.stages) == 2 and server.current is server.stages[1].session:
+                    break
+                await asyncio.sleep(0.01)
+            self.is_full = False
+            server.stages[0].session._journal.append = refuse
+
+
+def refuse(kind: str, content: bytes) -> None:
+    """Stand in for `Journal.append` on a full disk."""
+    raise BadInput("no space is left", remedy="free the disk")
+
+
+async def test_full_disk_of_an_earlier_round_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of a past round that the disk refuses ends the server; started again, it loses nobody.
+
+    Else it would go on, and refuse the late member for ever, which the next rounds would then leave behind.
+    """
+    monkeypatch.setattr(server_session, "LOOK_SECONDS", 0.1)
+    world = SimulatedFederation.of(tmp_path, refine=1, join_seconds=30, step_seconds=30)
+    ended = await FullForTheLast(world).run()
+    assert isinstance(ended.server, BadInput)
+    again = await run_federation(world)
+    assert {outcome.members for _, outcome in again.clients.values()} == {EVERYONE}
+    check_transcripts(world, again)
