@@ -11,6 +11,7 @@ import logging
 import resource
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -56,6 +57,8 @@ class Endpoint:
         self._uploading: set[int] = set()
         self._me = credentials.index
         self._slots = [asyncio.Semaphore(limits.CALLS_PER_MEMBER) for _ in credentials.roster.members]
+        self._longs = [asyncio.Semaphore(1) for _ in credentials.roster.members]
+        self._places = asyncio.Semaphore(limits.SENDS_AT_A_TIME)
         self._credit = [_Credit() for _ in credentials.roster.members]
 
     def handlers(self) -> dict[str, Any]:
@@ -95,15 +98,20 @@ class Endpoint:
             finally:
                 self._uploading.discard(member)
 
-    async def Fetch(self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any) -> AsyncIterator[rpc.Chunk]:
-        """Yield the signed message (frame) for which the caller waits, in chunks; nothing if it is not there yet."""
+    async def Fetch(self, request_iterator: AsyncIterator[rpc.FetchRequest], context: Any) -> None:
+        """Send the signed message (frame) for which the caller waits, in chunks; nothing if it is not there yet."""
         member = await self._caller(context)
         async with self._guarded(member, context):
             request = await _only(request_iterator, limits.SILENT_SECONDS)
-            patience = min(limits.POLL_SECONDS, float(request.patience))
-            frame = await self._coordinator.fetch(member, request.round_digest, request.step, patience) or b""
-        for start in range(0, len(frame), limits.CHUNK_BYTES):
-            yield rpc.Chunk(data=frame[start : start + limits.CHUNK_BYTES])
+            ask = partial(self._coordinator.fetch, member, request.round_digest, request.step)
+            frame = await ask(min(limits.POLL_SECONDS, float(request.patience))) or b""
+            if len(frame) <= limits.SHORT_BYTES:
+                await _send(context, frame)
+                return
+            del frame  # read again once there is a place: those of all who wait would fill the memory
+            async with self._longs[member], asyncio.TaskGroup() as group, self._places:
+                sending = group.create_task(_send(context, await ask(0.0) or b""))
+                await asyncio.wait({sending}, timeout=limits.SEND_SECONDS)  # who reads slowly has it go on beside
 
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
         """Yield a file that a message has named, in parts, from the byte that the request's `start` gives."""
@@ -222,6 +230,11 @@ class Health:
 async def _refuse(context: Any, code: grpc.StatusCode, said: str) -> None:
     """End a call with a status, marked as this endpoint's own, since gRPC sends statuses of its own."""
     await context.abort(code, said, (limits.OWN_WORDS,))
+
+
+async def _send(context: Any, frame: bytes) -> None:
+    for start in range(0, len(frame), limits.CHUNK_BYTES):
+        await context.write(rpc.Chunk(data=frame[start : start + limits.CHUNK_BYTES]))
 
 
 def _parts_of(path: Path, request: rpc.ReadRequest) -> Iterator[rpc.ReadPart]:

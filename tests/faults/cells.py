@@ -63,7 +63,7 @@ FAULTS: Mapping[str, Fault] = {
     **{f"failing fsync {number}": Fault(Refusing(errno.EIO, ("fsync",), number)) for number in (1, 12, 20)},
     "kill at every write": Fault(Killed(), is_patient=True),
     "full disk at every write": Fault(Refusing(errno.ENOSPC, ("fsync", "replace", "mkdir")), is_patient=True),
-    "failing fsync, each once": Fault(Refusing(errno.EIO, ("fsync",)), is_patient=True),
+    "each fsync fails once": Fault(Refusing(errno.EIO, ("fsync",)), is_patient=True),
 }
 """By name: the party is killed after its write of that number, or after each; a write is refused, or each once."""
 FIRST = tuple(FAULTS)[:11]
