@@ -13,7 +13,7 @@ from typing import Any
 from secagg.agreement.plan import NoiseFrom, Plan
 from secagg.errors import BadInput, PlanRefused
 from secagg.system.printable import first_unprintable, is_printable
-from secagg.system.reading import instead_of, parse_toml, read_document
+from secagg.system.reading import instead_of, naming, parse_toml, read_document
 
 _NO_NAME = ("", ".", "..")
 _OF_ONE_PLAN = ("roster", "backbones", "programs")
@@ -250,18 +250,9 @@ class Policy:
 
 def read_policy(path: Path) -> Policy:
     """Read a policy strictly. Raises BadInput naming the file and every unknown, missing or mistyped key."""
-    try:
-        content = parse_toml(read_document(path))
-    except OSError as error:
-        problem = f"cannot read the policy {path} ({error.strerror})"
-        raise BadInput(problem, remedy="write one with plan policy") from None
-    except ValueError as error:
-        problem = f"{path} is not TOML: {error}"
-        raise BadInput(problem, remedy="mend that line, or write a policy with plan policy") from None
-    try:
-        return _parse(content)
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
+    new = "write one with plan policy"
+    with naming(path, "policy", "TOML", missing=new, damaged=f"mend that line, or {new}"):
+        return _parse(parse_toml(read_document(path)))
 
 
 def _parse(content: Mapping[str, Any]) -> Policy:
@@ -314,15 +305,8 @@ def parse_limits(text: str) -> Mapping[str, Any]:
 
 def read_limits(path: Path) -> Mapping[str, Any]:
     """Read policy limits from a limits file or a policy file. Raises BadInput naming the file."""
-    try:
+    with naming(path, "limits", "TOML", missing="write them with plan limits", damaged="save it as UTF-8"):
         return parse_limits(read_document(path))
-    except OSError as error:
-        problem = f"cannot read the limits {path} ({error.strerror})"
-        raise BadInput(problem, remedy="write them with plan limits") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{path} is not TOML: it is no UTF-8", remedy="save it as UTF-8") from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from None
 
 
 def _read_typed(name: str, expected: str, value: Any) -> Any:

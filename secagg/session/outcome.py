@@ -133,38 +133,30 @@ def _opened_total(
     return OpenedTotal(setup.sum.layout.split(vector), setup.plan.grid, noise, len(members), seed, members)
 
 
-def open_sum(setup: RoundSetup, ready: SumToOpen, folder: Path, uploads: Mapping[int, Announcement]) -> SumResult:
-    """Add up the vectors in the session's folder, open their sum, and build the artifact.
-
-    Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the sum gives
-    no head.
-    """
-    total = add_up(folder, {member: uploads[member] for member in ready.vectors}, setup.context)
-    try:
-        return conclude(setup, ready.members, ready.open(setup.context, total))
-    except BadInput as error:
-        raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
-
-
-def with_release(
+def open_sum(
     setup: RoundSetup,
-    result: SumResult,
     ready: SumToOpen,
     folder: Path,
     uploads: Mapping[int, Announcement],
     frames: Mapping[int, bytes],
 ) -> SumResult:
-    """Return an opened sum with the files that show others what it follows from, in a round that shows the sum.
+    """Add up the vectors in the session's folder, open their sum, and build the artifact.
 
-    `frames` are those that announced the `uploads`. Raises BadInput for a vector that is not the signed one,
-    SessionAborted for a sum that nobody can be shown.
+    In a round that shows the sum, build the files from which others open it too. `frames` are those that announced the
+    `uploads`. Raises BadInput when a vector on the disk is not the one that its sender signed, SessionAborted when the
+    sum gives no head, or nobody can be shown it.
     """
-    if not (setup.shows_sum and isinstance(ready, SumToRelease)):
-        return result
 
     def read(member: int) -> bytes:
         return read_vector(folder, setup.context.names[member], member, uploads[member].digest)
 
+    total = add_up(folder, {member: uploads[member] for member in ready.vectors}, setup.context)
+    try:
+        result = conclude(setup, ready.members, ready.open(setup.context, total))
+    except BadInput as error:
+        raise SessionAborted(f"the sum was opened and leads nowhere: {error}; {COUNTS}") from None
+    if not (setup.shows_sum and isinstance(ready, SumToRelease)):
+        return result
     try:
         return replace(result, release=ready.release(setup.context, read, frames))
     except SessionAborted as error:

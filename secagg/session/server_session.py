@@ -42,7 +42,7 @@ from secagg.protection.messages import (
 )
 from secagg.session.attachments import OPENING_FILE
 from secagg.session.deadline import LOOK_SECONDS, REMIND_SECONDS, Deadline, forget_closing
-from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, with_release, write_result
+from secagg.session.outcome import HEAD_FILE, SumResult, open_sum, write_result
 from secagg.session.release import release_files
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import outcome_of_draw, show_return
@@ -404,10 +404,10 @@ class ServerSession:
 
     async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
         """Open the sum and build the head from transcript and uploads; None, with `failure` set, if it aborts."""
-        setup, folder, uploads, frames = self._setup, self._folder, self._protocol.uploads, self._protocol.upload_frames
+        protocol = self._protocol
+        announced = protocol.uploads, protocol.upload_frames
         try:
-            result = await asyncio.to_thread(open_sum, setup, ready, folder, uploads)
-            result = await asyncio.to_thread(with_release, setup, result, ready, folder, uploads, frames)
+            result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, *announced)
             self._protocol.sum_to_open = None  # it may hold a whole sum, and a plan has many rounds
         except SessionAborted as error:
             self._protocol.failure = error.reason

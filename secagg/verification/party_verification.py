@@ -29,7 +29,6 @@ from secagg.session.outcome import (
     follows,
     open_sum,
     require,
-    with_release,
 )
 from secagg.session.round_setup import RoundSetup
 from secagg.session.rounds import check_confirmation, outcome_of_draw
@@ -357,9 +356,7 @@ class ServerVerifier:
         return None
 
     def _open(self, ready: SumToOpen) -> SumResult:
-        setup, folder, protocol = self._setup, self._folder, self._protocol
-        result = open_sum(setup, ready, folder, protocol.uploads)
-        return with_release(setup, result, ready, folder, protocol.uploads, protocol.upload_frames)
+        return open_sum(self._setup, ready, self._folder, self._protocol.uploads, self._protocol.upload_frames)
 
     def _check_sent(self, record: Record) -> None:
         body = peek(record.content)

@@ -1,8 +1,9 @@
 """A masked session of a thousand clients over gRPC with mutual TLS: the server's CPU and memory beside their floors.
 
-The server is the command `secagg server`. The clients are real sessions with real connections, shared out over a few
-processes. Some clients leave before they upload, without a word; once all others have uploaded, the operator goes on
-(`secagg control go-on`). The opened sum must be that of the others' vectors, or the run fails.
+The server is the command `secagg server`, its memory set as in the systemd unit. The clients are real sessions with
+real connections, shared out over a few processes. Some clients leave before they upload, without a word; once all
+others have uploaded, the operator goes on (`secagg control go-on`). The opened sum must be that of the others' vectors,
+or the run fails.
 
 The floor of a phase is the time that its cryptography takes by itself: signatures that the protocol has checked, one
 hash and one decryption of every uploaded byte, keystreams and additions of the masks that the server takes off.
@@ -31,6 +32,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+import secagg
 from secagg.agreement.plan import read_plan, write_plan
 from secagg.cli.control import ask
 from secagg.crypto.shared_work import shared_work
@@ -41,7 +43,7 @@ from secagg.protection.masking.derivations import thresholds_of
 from secagg.session import RoundSetup
 from secagg.transcript import FILE_NAME, iterate_transcript, peek
 from secagg.transport import Credentials, Link, read_credentials
-from tests.benchmarks.processes import ANY_PORT, Party, contribution, cpu_seconds, resident_mib
+from tests.benchmarks.processes import ANY_PORT, Party, contribution, cpu_seconds, peak_mib
 from tests.benchmarks.report import machine
 from tests.benchmarks.scenario import LENGTH, RING, client_session, enrol, say
 from tests.benchmarks.streams import measure_streams
@@ -57,12 +59,13 @@ _PHASES = {
     "step 5 of 5": "open",
     "outcome": "outcome",
 }
+_UNIT = Path(secagg.__file__).parent / "running" / "secagg@.service"
 _ON_PAPER = (10_000, 1_000_000)
 
 
 @dataclass
 class Phase:
-    """What the server used in one phase: CPU and wall seconds, and its resident memory in MiB at the end."""
+    """What the server used in one phase: CPU and wall seconds, and its peak of resident memory so far, in MiB."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -98,16 +101,20 @@ class Load:
 
     @property
     def memory_per_client(self) -> float:
-        """KiB for each client, by the largest phase before the sum is opened."""
+        """KiB for each client, by the peak before the sum is opened."""
         most = max(phase.memory for name, phase in self.phases.items() if name not in ("open", "outcome"))
         return (most - self.start_memory) * 1024 / self.clients
 
 
 class _Server(Party):
-    """The process of `secagg server`, its log, and what it has used at the end of each phase."""
+    """The process of `secagg server`, its log, and what it has used at the end of each phase.
+
+    Its memory has the settings of the systemd unit.
+    """
 
     def __init__(self, folder: Path, setup: RoundSetup) -> None:
-        super().__init__(folder, setup, "server")
+        settings = re.findall(r"(MALLOC\w+)=(\w+)", _UNIT.read_text(encoding="utf-8"))
+        super().__init__(folder, setup, "server", **dict(settings))
         self.home = folder / "server"
         self.phases: dict[str, Phase] = {}
         self.uploads = 0
@@ -132,7 +139,7 @@ class _Server(Party):
     def look(self) -> None:
         """Note what it uses now; a process that has ended does not tell any more."""
         assert self.process is not None
-        cpu, memory = cpu_seconds(self.process.pid), resident_mib(self.process.pid)
+        cpu, memory = cpu_seconds(self.process.pid), peak_mib(self.process.pid)
         if cpu and memory:
             self._last = Phase(cpu, asyncio.get_running_loop().time(), memory)
 
@@ -155,7 +162,7 @@ class _Server(Party):
         last, before = self._last, self._before
         self.phases[self._phase] = Phase(last.cpu - before.cpu, last.wall - before.wall, last.memory)
         self._phase, self._before = following, last
-        say(f"{following}: the server has used {last.cpu:.1f} CPU s and holds {last.memory:.0f} MiB")
+        say(f"{following}: the server has used {last.cpu:.1f} CPU s and at most {last.memory:.0f} MiB")
 
 
 def _floors(load: Load) -> dict[str, float]:

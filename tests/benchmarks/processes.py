@@ -69,13 +69,14 @@ def _measure(protection: str, count: int) -> dict[str, Usage]:
 
 
 class Party:
-    """A party's process and what it uses, polled from its start to its end."""
+    """A party's process and what it uses, polled from its start to its end; `environment` is added to this one's."""
 
-    def __init__(self, folder: Path, setup: RoundSetup, name: str) -> None:
+    def __init__(self, folder: Path, setup: RoundSetup, name: str, **environment: str) -> None:
         self.name = name
         self.usage = Usage()
         self.is_serving = True
         self._folder = folder
+        self._environment = environment
         self._session = session_folder(folder / name / "state", setup)
         self.process: asyncio.subprocess.Process | None = None
         self._cpu_before = 0.0
@@ -91,6 +92,7 @@ class Party:
             *(sys.executable, "-m", "secagg", *arguments, *map(str, where)),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=log,
+            env={**os.environ, **self._environment},
         )
         sign = self._session / ("address" if "--listen" in arguments else FILE_NAME)
         deadline = time.monotonic() + _START_SECONDS
@@ -215,17 +217,8 @@ def contribution(setup: RoundSetup, member: int) -> Integers:
 
 def peak_mib(process: int) -> float:
     """VmHWM of a process; 0 when it is gone."""
-    return _mib(process, "VmHWM:")
-
-
-def resident_mib(process: int) -> float:
-    """VmRSS of a process; 0 when it is gone."""
-    return _mib(process, "VmRSS:")
-
-
-def _mib(process: int, field: str) -> float:
     lines = _proc(process, "status").splitlines()
-    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith(field)), default=0.0)
+    return max((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:")), default=0.0)
 
 
 def cpu_seconds(process: int) -> float:

@@ -48,6 +48,11 @@ def test_unit_starts_again_after_75_and_kills_alone() -> None:
     assert found["StartLimitIntervalSec"] == "0"
 
 
+def test_unit_and_image_set_the_same_environment() -> None:
+    """The image gives a party's memory the settings that the unit gives it, which the load test measures."""
+    assert f"ENV {unit()['Environment']}\n" in (RUNNING / "Containerfile").read_text()
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     """systemd-analyze finds nothing to complain of, and does complain of a setting that is none."""

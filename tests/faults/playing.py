@@ -26,7 +26,7 @@ from tests.worlds.rosters import SERVER
 
 BAD_INPUT = 2
 UNKNOWN = 255
-"""Of a process whose end the fork server has not seen, as it was killed that early."""
+"""Of a process whose end the fork server has not seen; no party ends so."""
 FULL = "free the disk"
 """What a party says whose disk is full."""
 LONG_SECONDS = 300
@@ -115,7 +115,7 @@ class Struck(Supervised):
         kind, is_faulty = self.cell.kind, party == self.cell.party
         if is_faulty and code in (-signal.SIGKILL, UNKNOWN) and kind.kills:
             self._starts[party] = now
-        elif is_faulty and code == BAD_INPUT and (kind.disk or kind.inside is not None):
+        elif is_faulty and code in (BAD_INPUT, UNKNOWN) and (kind.disk or kind.inside is not None):
             self.refusals += 1
             self.has_struck = True
             if kind.disk:

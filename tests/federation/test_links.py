@@ -44,8 +44,8 @@ def deceived(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     Nothing is protected: under the masked protection clients open the census themselves (`test_verified_sums.py`).
     """
 
-    def lying(setup, ready, folder, uploads):  # type: ignore[no-untyped-def]
-        true = open_sum(setup, ready, folder, uploads)
+    def lying(setup, *arguments):  # type: ignore[no-untyped-def]
+        true = open_sum(setup, *arguments)
         return conclude(setup, true.members, np.full_like(true.vector, 4)) if "census" in true.blocks else true
 
     with pytest.MonkeyPatch.context() as patch:

@@ -48,7 +48,7 @@ def lying(monkeypatch: pytest.MonkeyPatch, lie: Lie) -> list[int]:
     def told(setup: Any, ready: Any, *arguments: Any) -> Any:
         true = open_sum(setup, ready, *arguments)
         opened.append(setup.number)
-        return conclude(setup, true.members, lie(setup, true.vector))
+        return replace(conclude(setup, true.members, lie(setup, true.vector)), release=true.release)
 
     monkeypatch.setattr(server_module, "open_sum", told)
     return opened
