@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -141,6 +141,8 @@ class Monitor:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Stop, note how the party ended, and run the hook for that."""
         await self._open.aclose()
+        if error is None and self._position is not None:  # a party that is done waits for nobody
+            self._position = replace(self._position, waiting_for=(), closes=None)
         self._last_end = {"end": _name_of(error), "seconds": time.time(), "plan": self._plan.digest.hex()}
         with contextlib.suppress(OSError):
             write_synced(self._state / LAST_END_FILE, json.dumps(self._last_end).encode())

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from secagg.errors import BadInput, describe_error
 from secagg.heads.artifact import Artifact
 from secagg.heads.linear import KINDS, MEANS, RECENTRING, HeadAdapter, LinearHead, Recentring
-from secagg.system.reading import parse_json, read_limited
+from secagg.system.reading import naming, parse_json, read_limited
 
 if TYPE_CHECKING:
     import torch
@@ -53,12 +53,8 @@ def load_safetensors(path: Path) -> tuple[LinearHead, dict[str, str]]:
 
 def load_as(path: Path, parse: Callable[[bytes], Parsed]) -> Parsed:
     """Read a file and return what `parse` makes of its bytes. Raises BadInput, which names the file."""
-    try:
+    with naming(path, "head", "head", missing="give the file of a head", damaged="have it written again"):
         return parse(read_limited(path))
-    except OSError as error:
-        raise BadInput(f"cannot read the head {path} ({error.strerror})") from error
-    except BadInput as error:
-        raise BadInput(f"{path}: {error.problem}", remedy=error.remedy) from error
 
 
 def parse_safetensors(content: bytes) -> tuple[LinearHead, dict[str, str]]:

@@ -1,5 +1,6 @@
 """What an operator sees of a running party: metrics, health, JSON logs, hooks, and how it stops on SIGTERM."""
 
+import asyncio
 import json
 import logging
 import os
@@ -19,10 +20,12 @@ import pytest
 
 from secagg.agreement.plan import read_plan
 from secagg.cli import hook as hooks
+from secagg.cli.console import Speaker
 from secagg.cli.hook import Hook
 from secagg.cli.metrics import MetricsAddress, metrics_served
-from secagg.cli.monitor import run_until_stopped
+from secagg.cli.monitor import Monitor, Position, run_until_stopped
 from secagg.errors import BadInput
+from secagg.transport import read_credentials
 from tests.cli.command import Command
 from tests.worlds.homes import CLIENTS, SERVER, found_homes, free_address, roles_of, words_of
 from tests.worlds.processes import PATIENCE, Party
@@ -166,6 +169,27 @@ def test_json_log_is_json_to_the_last_line(world: World) -> None:
     (end,) = events(file)
     assert (end["event"], end["text"]) == ("not-now", lines[-1]["message"])
     assert json.loads((home / "state" / "last-end.json").read_text())["end"] == "not-now"
+
+
+async def test_end_of_a_finished_party_waits_for_nobody(secagg: Command, tmp_path: Path) -> None:
+    """The event `done` of a server names its last round and step, and nobody as awaited, as nobody is."""
+    found_homes(secagg, tmp_path)
+    command, file = recorder(tmp_path)
+    home = tmp_path / SERVER
+    where = Position(3, 3, "Outcome", CLIENTS, time.time() + 60, 0, 0)
+
+    async def look() -> Position:
+        return where
+
+    speaker = Speaker(quiet=True)
+    plan, credentials = read_plan(tmp_path / "plan.json"), read_credentials(home / "tls")
+    monitor = Monitor(speaker, credentials, plan, tmp_path, None, Hook(command))
+    async with monitor.watch(look):
+        while monitor.facts()["round"] is None:  # noqa: ASYNC110 (it looks by itself)
+            await asyncio.sleep(0.01)
+        assert monitor.facts()["awaited"] == len(CLIENTS)
+    end = events(file)[-1]
+    assert (end["event"], end["round"], end["awaited"], end["seconds_left"]) == ("done", 3, 0, None)
 
 
 @pytest.mark.parametrize("name", [SERVER, "alice"])
