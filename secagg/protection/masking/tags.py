@@ -48,7 +48,7 @@ def _word_count(context: SessionContext) -> int:
 
 def words_of(context: SessionContext, upload: bytes) -> Words:
     """Return an upload's entries as words: as they are, or all their low halves, then all their high halves."""
-    entries = context.ring.unpack(upload[: context.packed_bytes], context.length).astype(np.uint64)
+    entries = context.ring.unpack(upload[: context.packed_bytes], context.length).astype(np.uint64, copy=False)
     bits = _word_bits(context)
     if bits == context.ring.bits:
         return entries
