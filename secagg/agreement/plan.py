@@ -47,7 +47,6 @@ class DataKind(Choice):
     FEATURES = "features"
     IMAGES = "images"
     TABLE = "table"
-    """One row of a table."""
     TRIPLETS = "triplets"
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -242,10 +242,7 @@ class Policy:
         """Return the policy as TOML text that a person can edit."""
         lines = ["[data]", "# what your ledger calls these records; another name has a budget of its own"]
         lines += [f"name = {_toml(self.data_name)}", "", "[accept]"]
-        for field in fields(self):
-            if field.name != "data_name":
-                lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(getattr(self, field.name))}"]
-        return "\n".join(lines) + "\n"
+        return _with_meanings(lines, {name: getattr(self, name) for name in MEANING})
 
 
 def read_policy(path: Path) -> Policy:
@@ -278,10 +275,13 @@ def limits_text() -> str:
         "# What members of this consortium accept at the most: a starting point for each one's own policy.",
         "[accept]",
     ]
-    for field in fields(Policy):
-        if field.name in MEANING and field.default is not MISSING and field.name not in _OF_ONE_PLAN:
-            lines += [f"# {MEANING[field.name]}", f"{field.name} = {_toml(field.default)}"]
-    return "\n".join(lines) + "\n"
+    own = (field for field in fields(Policy) if field.name in MEANING and field.name not in _OF_ONE_PLAN)
+    return _with_meanings(lines, {field.name: field.default for field in own})
+
+
+def _with_meanings(lines: list[str], values: Mapping[str, Any]) -> str:
+    keys = (line for name, value in values.items() for line in (f"# {MEANING[name]}", f"{name} = {_toml(value)}"))
+    return "\n".join((*lines, *keys)) + "\n"
 
 
 def parse_limits(text: str) -> Mapping[str, Any]:

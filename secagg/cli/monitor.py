@@ -142,11 +142,11 @@ class Monitor:
         """Stop, note how the party ended, and run the hook for that."""
         await self._open.aclose()
         if error is None and self._position is not None:  # a party that is done waits for nobody
-            self._position = replace(self._position, waiting_for=(), closes=None)
+            self._position = replace(self._position, step="", waiting_for=(), closes=None)
         self._last_end = {"end": _name_of(error), "seconds": time.time(), "plan": self._plan.digest.hex()}
         with contextlib.suppress(OSError):
             write_synced(self._state / LAST_END_FILE, json.dumps(self._last_end).encode())
-        self._send(self._last_end["end"], "" if error is None else str(error))
+        self._send(self._last_end["end"], "ended without an error" if error is None else str(error) or "stopped")
         if self._hook is not None:
             await asyncio.to_thread(self._hook.finish)
 

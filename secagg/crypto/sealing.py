@@ -9,7 +9,6 @@ from __future__ import annotations
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-TAG_BYTES = 16
 _NONCE = bytes(12)
 
 

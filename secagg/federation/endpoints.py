@@ -136,20 +136,22 @@ class Server:
         try:
             self._endpoint, self.address = await serve(self.credentials, self.federation, self._listen)
             write_synced(self.federation.stages[0].folder / "address", self.address.encode())
-        except BaseException:
-            self.federation.close()
+        except BaseException as error:
+            await self.__aexit__(type(error))
             raise
         self._said(f"listening on {self.address}")
         return self
 
     async def __aexit__(self, stopped: object, *_: object) -> None:
         """Stop listening; all that must last is in the state folder. Answers that are under way are sent first."""
-        if self._endpoint is not None:
-            self.federation.end_calls()
-            try:
+        self.federation.end_calls()
+        try:
+            if self._endpoint is not None:
                 await self._endpoint.stop(grace_of(len(self.credentials.roster.members), stopped))
-            finally:
-                self.federation.close()
+            if stopped is None:
+                self.federation.current.require_disk()
+        finally:
+            self.federation.close()
 
     async def run(self) -> Result:
         """Run the plan to its end. Raises SessionAborted if too few members are left."""

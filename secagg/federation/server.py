@@ -16,6 +16,7 @@ from secagg.protection.draw import SHOWN_DRAW
 from secagg.protection.messages import Outcome, Return
 from secagg.session import Rounds, RoundSetup, ServerSession
 from secagg.session.attachments import drop_openings, read_opening, session_folder
+from secagg.session.deadline import LOOK_SECONDS
 from secagg.session.outcome import HEAD_FILE
 from secagg.session.rounds import end_after, opening_after, show_end
 from secagg.transcript import FILE_NAME, Journal, peek
@@ -101,16 +102,20 @@ class FederationServer:
             await stage.session.run()
             self._done += 1
         await self._hand_out()
+        self.current.require_disk()
         return self.stages[-1]
 
     async def _hand_out(self) -> None:
         """Wait until the clients outside the last cohort, if any, have read the result, or `join_seconds` are over."""
         last = self.stages[-1].setup
         away = set(last.roster.clients) - set(last.context.clients) if last.seed else set()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(last.plan.join_seconds):
-                while not away <= self._rounds.dropped_out | self._have_result:
-                    self._handed.clear()
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + last.plan.join_seconds
+        while not away <= self._rounds.dropped_out | self._have_result and clock() < deadline:
+            self.current.require_disk()
+            self._handed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
                     await self._handed.wait()
 
     async def submit(self, member: int, frame: bytes) -> bytes:

@@ -102,7 +102,7 @@ class Deadline:
         """Add seconds, as the party's operator wants; return how many are left. Raises BadInput (also for the disk)."""
         closing, most = self._closing, MOST_ADDED - self._closing.added
         if not 1 <= seconds <= most:
-            remedy = f"of {MOST_ADDED} s for a wait, {most} s are left: give at most these, go on or cancel"
+            remedy = f"{most} of {MOST_ADDED} s for a wait are left; else go on or cancel"
             raise BadInput(f"seconds must be at least 1, and at most {most} (got {seconds})", remedy=remedy)
         self._keep(replace(closing, at=max(closing.at, self._clock()) + seconds, added=closing.added + seconds))
         return self.left()

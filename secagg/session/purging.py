@@ -30,7 +30,7 @@ def session_folders(state: Path) -> tuple[Path, ...]:
     """List the session folders in a party's `state` folder, by name. Raises BadInput if there are none."""
     found = tuple(sorted(path.parent for path in state.glob(f"*/{FILE_NAME}")))
     if not found:
-        raise BadInput(f"there are no sessions in {state}", remedy="give the --state folder of a party that has run")
+        raise BadInput(f"there are no sessions in {state}", remedy="start the party, or give the folder of another")
     return found
 
 

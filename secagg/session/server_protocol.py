@@ -192,12 +192,6 @@ class ServerProtocol:
         self._taken.setdefault(body.step, {})[member] = hashlib.sha256(frame).digest()
         self.client_heads[member] = chain(body.head, "sent", frame)
 
-    def has_taken(self, member: int, frame: bytes, body: FrameBody) -> bool:
-        """Return whether this very message was accepted, and is one whose acceptance the server signs (`Taken`)."""
-        acceptance = self._setup.protocol.acceptance
-        is_signed_for = acceptance is not None and body.step == tag_of(acceptance.message)
-        return is_signed_for and self._taken_at(body.step).get(member) == hashlib.sha256(frame).digest()
-
     def is_acceptance(self, member: int, taken: Taken) -> bool:
         """Return whether the server may sign this acceptance to the member, as it is of the message that it took."""
         acceptance = self._setup.protocol.acceptance

@@ -265,15 +265,15 @@ class ServerSession:
                 self._record(member, frame, body)
                 self._publish()
             if body.step != tag_of(Acknowledgement):
-                return self._sign_taken(member, frame, body)
+                return self._sign_taken(member, frame)
             return self._outbox.frame_with(Receipt, member) or self._outbox.send(member, Receipt())
 
-    def _sign_taken(self, member: int, frame: bytes, body: FrameBody) -> bytes:
+    def _sign_taken(self, member: int, frame: bytes) -> bytes:
         """Return the signed acceptance of a message, the same at each call; no bytes for one that was not accepted."""
-        self._require_disk()
-        if not self._protocol.has_taken(member, frame, body):
-            return b""
+        self.require_disk()
         taken = Taken(hashlib.sha256(frame).digest())
+        if not self._protocol.is_acceptance(member, taken):
+            return b""
         return self._outbox.frame_with(Taken, member) or self._outbox.send(member, taken)
 
     async def upload(self, member: int, frame: bytes, parts: AsyncIterator[bytes]) -> bytes:
@@ -284,7 +284,7 @@ class ServerSession:
         body = self._protocol.open(member, frame)
         if not self._protocol.is_wanted(member, frame, body):
             async with self._turn:
-                return self._sign_taken(member, frame, body)
+                return self._sign_taken(member, frame)
         name, step = self._setup.roster.name(member), self._protocol.vectors
         if step is None:
             raise MalformedMessage(body.step, "no vector goes with this message")
@@ -298,7 +298,7 @@ class ServerSession:
                     self._staging.keep(member, part)
                     self._protocol.take(member, frame, body)
                     self._record(member, frame, body)
-                return self._sign_taken(member, frame, body)
+                return self._sign_taken(member, frame)
 
     async def fetch(self, member: int, round_digest: bytes, step: str, patience: float) -> bytes | None:
         """Return the message of `step` for `member` once there is one, or the abort; None after `patience` seconds."""
@@ -427,7 +427,7 @@ class ServerSession:
 
     def _write(self, kind: Any, content: bytes) -> None:
         """Append to the transcript. If the disk refuses, the session ends: its memory is ahead of the transcript."""
-        self._require_disk()
+        self.require_disk()
         try:
             self._journal.append(kind, content)
         except BadInput as error:
@@ -435,10 +435,10 @@ class ServerSession:
             self._wake()
             raise
 
-    def _require_disk(self) -> None:
+    def require_disk(self) -> None:
         """Raise BadInput once the disk has refused a record: what memory holds since then was never accepted."""
-        if self._disk_failures:
-            raise self._disk_failures[0]
+        for error in self._disk_failures:
+            raise BadInput(error.problem, remedy=error.remedy)  # anew, as each raising adds to an error's traceback
 
     async def _until_complete(self) -> None:
         """Wait until the present step is complete or its time is over.
@@ -480,7 +480,7 @@ class ServerSession:
                     continue
                 return
             await self._change_within(changed, min(left, LOOK_SECONDS))
-            self._require_disk()
+            self.require_disk()
 
     @property
     def _is_confirmation_shown(self) -> bool:

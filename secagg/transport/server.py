@@ -57,7 +57,6 @@ class Endpoint:
         self._uploading: set[int] = set()
         self._me = credentials.index
         self._slots = [asyncio.Semaphore(limits.CALLS_PER_MEMBER) for _ in credentials.roster.members]
-        self._longs = [asyncio.Semaphore(1) for _ in credentials.roster.members]
         self._places = asyncio.Semaphore(limits.SENDS_AT_A_TIME)
         self._credit = [_Credit() for _ in credentials.roster.members]
 
@@ -105,13 +104,12 @@ class Endpoint:
             request = await _only(request_iterator, limits.SILENT_SECONDS)
             ask = partial(self._coordinator.fetch, member, request.round_digest, request.step)
             frame = await ask(min(limits.POLL_SECONDS, float(request.patience))) or b""
-            if len(frame) <= limits.SHORT_BYTES:
-                await _send(context, frame)
-                return
-            del frame  # read again once there is a place: those of all who wait would fill the memory
-            async with self._longs[member], asyncio.TaskGroup() as group, self._places:
-                sending = group.create_task(_send(context, await ask(0.0) or b""))
-                await asyncio.wait({sending}, timeout=limits.SEND_SECONDS)  # who reads slowly has it go on beside
+        if len(frame) <= limits.SHORT_BYTES:
+            await _send(context, frame)
+            return
+        del frame  # read again once there is a place: those of all who wait would fill the memory
+        async with self._slots[member], self._place():
+            await _send(context, await ask(0.0) or b"")
 
     async def Read(self, request_iterator: AsyncIterator[rpc.ReadRequest], context: Any) -> AsyncIterator[rpc.ReadPart]:
         """Yield a file that a message has named, in parts, from the byte that the request's `start` gives."""
@@ -147,6 +145,19 @@ class Endpoint:
             problem = f"the certificate of {names[0]} is for another key than the roster has"
             raise BadInput(problem, remedy="have the member join by the newest kit")
         return index
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """Hold a place for a long message, for SEND_SECONDS at most: who reads it slowly keeps nobody waiting."""
+        await self._places.acquire()
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(limits.SEND_SECONDS, self._places.release)
+        try:
+            yield
+        finally:
+            if late.when() > loop.time():  # else it has released the place, or is about to
+                late.cancel()
+                self._places.release()
 
     @contextlib.asynccontextmanager
     async def _guarded(self, member: int, context: Any) -> AsyncIterator[None]:

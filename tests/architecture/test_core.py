@@ -38,7 +38,7 @@ OUTSIDE = (
     "methods.baselines",
 )
 """Nothing of these is in the core."""
-MOST_LINES = 24_632
+MOST_LINES = 24_640
 PAGE = ROOT / "threat_models" / "TRUST.md"
 DRIFT = 0.2
 """By how much of itself a room may have grown or shrunk since the page was written."""

@@ -1,9 +1,9 @@
 """A masked session of a thousand clients over gRPC with mutual TLS: the server's CPU and memory beside their floors.
 
-The server is the command `secagg server`, its memory set as in the systemd unit. The clients are real sessions with
-real connections, shared out over a few processes. Some clients leave before they upload, without a word; once all
-others have uploaded, the operator goes on (`secagg control go-on`). The opened sum must be that of the others' vectors,
-or the run fails.
+The server is the command `secagg server` with the settings of `secagg/running/server.env`. The clients are real
+sessions with real connections, shared out over a few processes. Some clients leave before they upload, without a word;
+once all others have uploaded, the operator goes on (`secagg control go-on`). The opened sum must be that of the others'
+vectors, or the run fails.
 
 The floor of a phase is the time that its cryptography takes by itself: signatures that the protocol has checked, one
 hash and one decryption of every uploaded byte, keystreams and additions of the masks that the server takes off.
@@ -59,7 +59,7 @@ _PHASES = {
     "step 5 of 5": "open",
     "outcome": "outcome",
 }
-_UNIT = Path(secagg.__file__).parent / "running" / "secagg@.service"
+_SETTINGS = Path(secagg.__file__).parent / "running" / "server.env"
 _ON_PAPER = (10_000, 1_000_000)
 
 
@@ -109,11 +109,11 @@ class Load:
 class _Server(Party):
     """The process of `secagg server`, its log, and what it has used at the end of each phase.
 
-    Its memory has the settings of the systemd unit.
+    Its environment has the settings of `server.env`.
     """
 
     def __init__(self, folder: Path, setup: RoundSetup) -> None:
-        settings = re.findall(r"(MALLOC\w+)=(\w+)", _UNIT.read_text(encoding="utf-8"))
+        settings = re.findall(r"(MALLOC\w+)=(\w+)", _SETTINGS.read_text(encoding="utf-8"))
         super().__init__(folder, setup, "server", **dict(settings))
         self.home = folder / "server"
         self.phases: dict[str, Phase] = {}
@@ -309,6 +309,7 @@ def rows(load: Load) -> list[Row]:
         Row("  of it the sum", f"{load.opening:.2f} s", f"floor {opening:.2f}", f"× {load.opening / opening:.1f}"),
         Row("server, memory at the start", f"{load.start_memory:.0f} MiB"),
         Row("server, memory for each client", f"{load.memory_per_client:.0f} KiB"),
+        Row("server, peak as it writes the head", f"{load.phases['outcome'].memory:.0f} MiB"),
         Row("clients' processes", f"{load.players_cpu:.0f} CPU s"),
         Row("whole session", f"{load.wall:.0f} s"),
     ]

@@ -48,9 +48,15 @@ def test_unit_starts_again_after_75_and_kills_alone() -> None:
     assert found["StartLimitIntervalSec"] == "0"
 
 
-def test_unit_and_image_set_the_same_environment() -> None:
-    """The image gives a party's memory the settings that the unit gives it, which the load test measures."""
-    assert f"ENV {unit()['Environment']}\n" in (RUNNING / "Containerfile").read_text()
+def test_servers_alone_have_the_settings_of_memory() -> None:
+    """Only the compose file's server takes `server.env`, whose lines are settings, and the unit takes a party's own."""
+    assert {name: each.get("env_file") for name, each in services().items() if "env_file" in each} == {
+        SERVER: ["server.env"]
+    }
+    lines = [line for line in (RUNNING / "server.env").read_text().splitlines() if not line.startswith("#")]
+    assert lines
+    assert all(re.fullmatch(r"MALLOC_[A-Z_]+=\d+", line) for line in lines)
+    assert unit()["EnvironmentFile"] == "-/etc/secagg/%i.env"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")

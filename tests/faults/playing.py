@@ -115,7 +115,7 @@ class Struck(Supervised):
         kind, is_faulty = self.cell.kind, party == self.cell.party
         if is_faulty and code in (-signal.SIGKILL, UNKNOWN) and kind.kills:
             self._starts[party] = now
-        elif is_faulty and code in (BAD_INPUT, UNKNOWN) and (kind.disk or kind.inside is not None):
+        elif is_faulty and self._has_refused(party, code) and (kind.disk or kind.inside is not None):
             self.refusals += 1
             self.has_struck = True
             if kind.disk:
@@ -123,6 +123,11 @@ class Struck(Supervised):
             self._starts[party] = now
         else:
             super().note_end(party, code, now)
+
+    def _has_refused(self, party: str, code: int) -> bool:
+        """Whether a party has ended with a refusal; of an unknown end its last line says it."""
+        last = said_by(self.federation, (party,)).rstrip().rpartition("\n")[2]
+        return code == BAD_INPUT or (code == UNKNOWN and last.startswith("secagg: "))
 
     def _make_room(self) -> None:
         _mount(self.federation.folder / self.cell.party / "state", 1 << 14, "remount")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from secagg.agreement.roster import SERVER_INDEX
-from secagg.errors import ProtocolViolation, SessionAborted, TranscriptInvalid
+from secagg.errors import BadInput, ProtocolViolation, SessionAborted, TranscriptInvalid
 from secagg.federation import FederationServer
 from secagg.federation import client as returning
 from secagg.plan_facts.facts import witnesses_of
@@ -38,6 +38,7 @@ from secagg.transport import Link, limits, serve
 from secagg.verification.transcript_series import TranscriptSeries, verify_together, verify_transcript
 from secagg.verification.verification import Trust, Verified
 from secagg.wire import decode, encode
+from tests.federation.test_second_rounds import refuse
 from tests.worlds.federation import Ending, FederationRun, Finished, SimulatedFederation, run_federation
 from tests.worlds.hosts import Left
 from threat_models.active.consortium import NOISY, Consortium
@@ -530,3 +531,42 @@ async def test_cohorts_over_the_network(tmp_path: Path, monkeypatch: pytest.Monk
     paths = [stage.folder / FILE_NAME for stage in server.stages]
     found = verify_together(paths, Trust((consortium.plan.digest,), (consortium.roster.digest,)))
     assert [each.verdict for each in found if isinstance(each, Verified)] == ["verifies"] * 4
+
+
+class FullInTheHandOut(FederationRun):
+    """A run whose disk refuses the last member's acknowledgement once the others' are in: the server hands out."""
+
+    is_full = True
+
+    async def pause(self, member: int, plan: bytes, step: str) -> None:
+        """Hold up that acknowledgement until the server has done its rounds, and who is away until it has ended."""
+        server = self.hosts[SERVER_INDEX].session
+        if server is None or len(server.stages) <= ROUNDS or not self.is_full:
+            return
+        last = server.stages[-1]
+        cohort = last.setup.context.clients
+        if (member, step, plan) == (cohort[-1], "Acknowledgement", last.setup.context.round_digest):
+            while True:
+                if server._done == len(server.stages):
+                    break
+                await asyncio.sleep(0.01)
+            self.is_full = False
+            last.session._journal.append = refuse
+        elif member not in cohort and last.session.outcome is not None:
+            while True:
+                if self.hosts[SERVER_INDEX].is_over:
+                    raise Left
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.long
+async def test_full_disk_as_the_result_is_handed_out_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that the disk refuses after the last round ends the server too, which then serves all, started again."""
+    monkeypatch.setattr(returning, "KNOCK_SECONDS", 0.02)
+    world = world_of(tmp_path, protection="none", join_seconds=30, round_seconds=2)
+    ended = await FullInTheHandOut(world).run()
+    assert isinstance(ended.server, BadInput)
+    again = await run_federation(world)
+    assert not [end for end in again.clients.values() if isinstance(end, Exception)]

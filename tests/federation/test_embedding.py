@@ -1,10 +1,13 @@
 """A server and its members inside one asyncio program, over gRPC with mutual TLS."""
 
 import asyncio
+import errno
 import json
 import re
 import shutil
+import socket
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from secagg.agreement.plan import read_plan
 from secagg.data.arrays import dataset_of
 from secagg.errors import BadInput, PlanRefused, SecaggError
 from secagg.federation import endpoints
-from secagg.transport import Link, read_credentials
+from secagg.transport import Link, read_credentials, serve
 from secagg.transport.enrolment import renew_authority
 from tests.cli.command import MEMBERS, SERVER, Command, command, found
 
@@ -177,6 +180,30 @@ async def test_server_that_cannot_listen_is_refused(home: Path) -> None:
             pass
     with pytest.raises(BadInput, match="is no server in the roster"):
         secagg.Server(home / "plan.json", state=own / "state", tls=home / MEMBERS[0])
+
+
+async def test_server_that_cannot_write_its_address_stops_listening(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server whose state folder refuses its address ends with that error, and its port is free again."""
+    own = home / SERVER
+    seen: list[str] = []
+
+    async def noted(*arguments: Any) -> Any:
+        seen.append((found := await serve(*arguments))[1])
+        return found
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(endpoints, "serve", noted)
+    monkeypatch.setattr(endpoints, "write_synced", full)
+    with pytest.raises(OSError, match="No space"):
+        async with secagg.Server(home / "plan.json", state=own / "state", tls=own):
+            pass
+    host, port = seen[0].rsplit(":", 1)
+    with socket.socket() as again:
+        again.bind((host, int(port)))
 
 
 async def test_records_that_the_plan_refuses_are_refused_before_joining(home: Path) -> None:
