@@ -1,9 +1,9 @@
 """A masked session of a thousand clients over gRPC with mutual TLS: the server's CPU and memory beside their floors.
 
-The server is the command `secagg server` with the settings of `secagg/running/server.env`. The clients are real
-sessions with real connections, shared out over a few processes. Some clients leave before they upload, without a word;
-once all others have uploaded, the operator goes on (`secagg control go-on`). The opened sum must be that of the others'
-vectors, or the run fails.
+The server is the command `secagg server`, by `--little-memory` with the settings of `secagg/running/server.env`. The
+clients are real sessions with real connections, shared out over a few processes. Some clients leave before they upload,
+without a word; once all others have uploaded, the operator goes on (`secagg control go-on`). The opened sum must be
+that of the others' vectors, or the run fails.
 
 The floor of a phase is the time that its cryptography takes by itself: signatures that the protocol has checked, one
 hash and one decryption of every uploaded byte, keystreams and additions of the masks that the server takes off.
@@ -109,12 +109,11 @@ class Load:
 class _Server(Party):
     """The process of `secagg server`, its log, and what it has used at the end of each phase.
 
-    Its environment has the settings of `server.env`.
+    Its environment has these further settings.
     """
 
-    def __init__(self, folder: Path, setup: RoundSetup) -> None:
-        settings = re.findall(r"(MALLOC\w+)=(\w+)", _SETTINGS.read_text(encoding="utf-8"))
-        super().__init__(folder, setup, "server", **dict(settings))
+    def __init__(self, folder: Path, setup: RoundSetup, **settings: str) -> None:
+        super().__init__(folder, setup, "server", **settings)
         self.home = folder / "server"
         self.phases: dict[str, Phase] = {}
         self.uploads = 0
@@ -205,19 +204,19 @@ def _seconds(action: Callable[[], object], times: int = 2000) -> float:
     return min(timeit.repeat(action, timer=time.thread_time, repeat=5, number=times)) / times
 
 
-def measure(clients: int, leave: int, dimension: int, processes: int) -> Load:
-    """Play one session whose clients are shared out over some processes."""
+def measure(clients: int, leave: int, dimension: int, processes: int, **settings: str) -> Load:
+    """Play one session whose clients are shared out over some processes; `settings` are the server's."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         begun = time.perf_counter()
         members = enrol(folder, clients, dimension=dimension, levels=_LEVELS, max_records=_MAX_RECORDS, dropouts=leave)
         write_plan(members.setup.plan, folder / "plan.json")
         say(f"{clients} clients enrolled in {time.perf_counter() - begun:.0f} s")
-        return asyncio.run(_play(folder, members.setup, leave, processes))
+        return asyncio.run(_play(folder, members.setup, leave, processes, **settings))
 
 
-async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int) -> Load:
-    server, clients = _Server(folder, setup), setup.context.clients
+async def _play(folder: Path, setup: RoundSetup, leave: int, processes: int, **settings: str) -> Load:
+    server, clients = _Server(folder, setup, **settings), setup.context.clients
     await server.begin(len(clients) - leave)
     shares = [clients[place::processes] for place in range(processes)]
     try:
@@ -346,11 +345,13 @@ def main() -> None:
     parser.add_argument("--leave", type=int, help="clients that leave before they upload; default: 5 per cent")
     parser.add_argument("--dimension", type=int, default=512, help="features: 512 make 136,458 integers, 136 9,966")
     parser.add_argument("--processes", type=int, default=4, help="processes that play the clients")
+    parser.add_argument("--little-memory", action="store_true", help=f"with the settings of {_SETTINGS.name}")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     asked = parser.parse_args()
     leave = asked.clients // 20 if asked.leave is None else asked.leave
     busy = os.getloadavg()[0]
-    load = measure(asked.clients, leave, asked.dimension, asked.processes)
+    lines = re.findall(r"(MALLOC\w+)=(\w+)", _SETTINGS.read_text(encoding="utf-8")) if asked.little_memory else []
+    load = measure(asked.clients, leave, asked.dimension, asked.processes, **dict(lines))
     print(f"{load.clients} clients, {load.leave} leave, {load.entries:,} integers of {load.ring_bits} bits", end="; ")
     print(f"{load.degree} neighbours, load before {busy:.1f}", *machine().values(), sep=", ")
     print(table(rows(load)))
