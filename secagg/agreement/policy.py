@@ -242,7 +242,8 @@ class Policy:
         """Return the policy as TOML text that a person can edit."""
         lines = ["[data]", "# what your ledger calls these records; another name has a budget of its own"]
         lines += [f"name = {_toml(self.data_name)}", "", "[accept]"]
-        return _with_meanings(lines, {name: getattr(self, name) for name in MEANING})
+        own = (field.name for field in fields(self) if field.name != "data_name")
+        return _with_meanings(lines, {name: getattr(self, name) for name in own})
 
 
 def read_policy(path: Path) -> Policy:

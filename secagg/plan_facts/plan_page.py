@@ -277,7 +277,7 @@ def _trust(facts: PlanFacts) -> list[str]:
         lines.append(
             "Danger: if only you and one other member in a total are honest, the others may tell that member their "
             f"numbers. It can subtract these and its own from the total, and your organisation's numbers remain.{left} "
-            "A plan with more members, or with fewer that may be missing, is without this danger."
+            "A plan with more members, or with fewer that may be missing, can be without it."
         )
     if facts.claim is None and facts.record_sums > 1:
         nearly = "Where a member misses one, the difference of two totals is nearly that member's numbers."

@@ -404,8 +404,7 @@ class ServerSession:
 
     async def _open_sum(self, ready: SumToOpen) -> Outcome | None:
         """Open the sum and build the head from transcript and uploads; None, with `failure` set, if it aborts."""
-        protocol = self._protocol
-        announced = protocol.uploads, protocol.upload_frames
+        announced = self._protocol.uploads, self._protocol.upload_frames
         try:
             result = await asyncio.to_thread(open_sum, self._setup, ready, self._folder, *announced)
             self._protocol.sum_to_open = None  # it may hold a whole sum, and a plan has many rounds

@@ -172,7 +172,7 @@ def test_json_log_is_json_to_the_last_line(world: World) -> None:
 
 
 async def test_end_of_a_finished_party_waits_for_nobody(secagg: Command, tmp_path: Path) -> None:
-    """The event `done` of a server names its last round and step, and nobody as awaited, as nobody is."""
+    """The event `done` of a server names its last round, and no step, as nobody is awaited."""
     found_homes(secagg, tmp_path)
     command, file = recorder(tmp_path)
     home = tmp_path / SERVER
@@ -189,7 +189,8 @@ async def test_end_of_a_finished_party_waits_for_nobody(secagg: Command, tmp_pat
             await asyncio.sleep(0.01)
         assert monitor.facts()["awaited"] == len(CLIENTS)
     end = events(file)[-1]
-    assert (end["event"], end["round"], end["awaited"], end["seconds_left"]) == ("done", 3, 0, None)
+    assert (end["event"], end["text"], end["round"], end["step"]) == ("done", "ended without an error", 3, "")
+    assert (end["awaited"], end["seconds_left"]) == (0, None)
 
 
 @pytest.mark.parametrize("name", [SERVER, "alice"])

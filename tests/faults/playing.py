@@ -126,8 +126,9 @@ class Struck(Supervised):
 
     def _has_refused(self, party: str, code: int) -> bool:
         """Whether a party has ended with a refusal; of an unknown end its last line says it."""
-        last = said_by(self.federation, (party,)).rstrip().rpartition("\n")[2]
-        return code == BAD_INPUT or (code == UNKNOWN and last.startswith("secagg: "))
+        if code != UNKNOWN:
+            return code == BAD_INPUT
+        return said_by(self.federation, (party,)).rstrip().rpartition("\n")[2].startswith("secagg: ")
 
     def _make_room(self) -> None:
         _mount(self.federation.folder / self.cell.party / "state", 1 << 14, "remount")

@@ -156,7 +156,7 @@ def test_operator_extends_by_a_week_in_all(tmp_path: Path, clock: Clock) -> None
     assert step.add(MOST_ADDED - 5) == pytest.approx(SECONDS + MOST_ADDED - 5)
     again = Deadline(tmp_path, STEP, SECONDS, SLACK, clock.monotonic)
     assert again.left() == pytest.approx(SECONDS + MOST_ADDED - 5, abs=1e-3)
-    with pytest.raises(BadInput, match="5 of 604800 s for a wait are left; else go on or cancel"):
+    with pytest.raises(BadInput, match=r"at most 5 \(got 6\); 5 of 604800 s for a wait are left; else go on"):
         again.add(6)
     assert again.left() == pytest.approx(SECONDS + MOST_ADDED - 5, abs=1e-3)
     assert again.add(5) == pytest.approx(SECONDS + MOST_ADDED, abs=1e-3)
